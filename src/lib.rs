@@ -1,0 +1,1 @@
+//! labbook: experiments on LLM serving in which a comparison against a wrong baseline cannot happen silently.

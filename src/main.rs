@@ -1,0 +1,2 @@
+//! The `labbook` program.
+fn main() {}
