@@ -1,1 +1,14 @@
 //! labbook: experiments on LLM serving in which a comparison against a wrong baseline cannot happen silently.
+//!
+//! The order of the modules is the order of dependence: a module uses only modules above it.
+
+pub mod digest;
+pub mod fact;
+pub mod metric;
+
+pub mod diagnostic;
+pub mod question;
+pub mod yaml;
+
+pub mod record;
+pub mod row;
