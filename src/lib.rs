@@ -10,5 +10,6 @@ pub mod diagnostic;
 pub mod question;
 pub mod yaml;
 
-pub mod record;
 pub mod row;
+
+pub mod record;
