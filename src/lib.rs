@@ -7,8 +7,12 @@ pub mod fact;
 pub mod metric;
 
 pub mod diagnostic;
-pub mod question;
 pub mod yaml;
+
+pub mod question;
+pub mod spec;
+
+pub mod plan;
 
 pub mod record;
 pub mod row;
