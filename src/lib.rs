@@ -5,6 +5,7 @@
 pub mod digest;
 pub mod fact;
 pub mod metric;
+pub mod noise;
 
 pub mod diagnostic;
 pub mod question;
