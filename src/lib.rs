@@ -6,6 +6,7 @@
 pub mod digest;
 pub mod metric;
 pub mod fact;
+pub mod noise;
 
 pub mod diagnostic;
 pub mod yaml;
