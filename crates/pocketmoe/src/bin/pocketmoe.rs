@@ -16,11 +16,14 @@ struct Line {
 enum Act {
     /// Serve the model over HTTP until SIGTERM
     Serve(pocketmoe::serve::ServeArgs),
+    /// Send requests to a server and append a row of results
+    Load(Box<pocketmoe::load::LoadArgs>),
 }
 
 fn main() -> ExitCode {
     let outcome = match Line::parse().act {
         Act::Serve(args) => pocketmoe::serve::run(args).map_err(|error| error.to_string()),
+        Act::Load(args) => pocketmoe::load::run(*args).map_err(|error| error.to_string()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

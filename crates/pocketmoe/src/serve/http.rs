@@ -7,7 +7,7 @@ use crate::metrics::locked;
 use crate::scheduler::{Command, Origin};
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -300,17 +300,26 @@ async fn server_info(State(app): Shared) -> Json<Value> {
     Json(Value::Object(info))
 }
 
-async fn flush_cache(State(app): Shared) -> (StatusCode, &'static str) {
+/// `?timeout=SECONDS` waits that long for the server to be idle, as SGLang does.
+async fn flush_cache(State(app): Shared, uri: Uri) -> (StatusCode, &'static str) {
     const REFUSED: &str = "Cache not flushed because there are pending requests.\n";
     if app.has(&Fault::FlushRefused) {
         return (StatusCode::BAD_REQUEST, REFUSED);
     }
-    let (answer, flushed) = oneshot::channel();
-    // The scheduler only ends with the process.
-    let _ = app.commands.send(Command::Flush(answer));
-    match flushed.await {
-        Ok(true) => (StatusCode::OK, "Cache flushed.\nPlease check backend logs for more details.\n"),
-        _ => (StatusCode::BAD_REQUEST, REFUSED),
+    let timeout = uri.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("timeout=")));
+    let patience = timeout.and_then(|seconds| seconds.parse().ok()).unwrap_or(0.0);
+    let begin = Instant::now();
+    loop {
+        let (answer, flushed) = oneshot::channel();
+        // The scheduler only ends with the process.
+        let _ = app.commands.send(Command::Flush(answer));
+        if flushed.await == Ok(true) {
+            return (StatusCode::OK, "Cache flushed.\nPlease check backend logs for more details.\n");
+        }
+        if begin.elapsed().as_secs_f64() >= patience {
+            return (StatusCode::BAD_REQUEST, REFUSED);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
