@@ -20,5 +20,3 @@ pub mod record;
 pub mod host;
 pub mod engine;
 pub mod client;
-
-pub mod cli;
