@@ -4,6 +4,16 @@
 //! a spec cannot confound itself. Commits, variables and arguments are the source text of their scalars, never numbers or
 //! booleans. Two specs with the same [`Spec::design`] are the same edition, whatever their titles and claims say.
 
+mod design;
+mod factor;
+pub mod flags;
+mod hosts;
+mod judged;
+pub mod keys;
+mod reading;
+mod resolved;
+mod workload;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +23,8 @@ use serde_json::Value;
 use crate::diagnostic::{Diagnostics, Source};
 use crate::digest::Digest;
 use crate::question::{Asked, Engine, Level, Question};
+
+pub use hosts::{HostEntry, HostVia, Lab, Neighbours, parse_lab};
 
 /// One experiment as it is meant, with every default filled in.
 #[derive(Debug, Clone, PartialEq)]
@@ -277,14 +289,13 @@ pub struct ArmSource {
 ///
 /// Every problem found, each with its place.
 pub fn parse(source: &Arc<Source>, folder: &Path) -> Result<(Spec, Diagnostics), Diagnostics> {
-    let _ = (source, folder);
-    todo!()
+    reading::read(source, folder)
 }
 
 impl Spec {
     /// Returns the design: what is executed, with fields at their default left out.
     pub fn design(&self) -> Value {
-        todo!()
+        design::design(self)
     }
 
     /// Returns the edition: the digest of the canonical JSON of the design. Eight hex digits of it name a folder.
@@ -294,17 +305,16 @@ impl Spec {
 
     /// Returns the protocol: what is registered before the first start and judged by.
     pub fn protocol(&self) -> Value {
-        todo!()
+        design::protocol(self)
     }
 
     /// Returns the spec with every default written out, as YAML that parses back to an equal spec.
     pub fn resolved_yaml(&self) -> String {
-        todo!()
+        resolved::yaml(self)
     }
 
     /// Returns everything that `arm` runs with; `None` when there is no such arm.
     pub fn arm(&self, arm: &str) -> Option<ArmSettings> {
-        let _ = arm;
-        todo!()
+        design::arm(self, arm)
     }
 }
