@@ -18,5 +18,8 @@ pub mod row;
 pub mod record;
 
 pub mod host;
+pub mod script;
 pub mod engine;
 pub mod client;
+
+pub mod cli;
