@@ -5,7 +5,7 @@
 
 use crate::plan::PlannedTrial;
 use crate::question::Asked;
-use crate::script::Command;
+use crate::script::input::Command;
 use crate::spec::{ArmSettings, Cache, ClientKind, Eos, Spec};
 
 /// File that a client writes its row to, in its working directory.

@@ -16,7 +16,7 @@ use crate::client;
 use crate::digest::Digest;
 use crate::plan::{PlannedSession, PlannedTrial};
 use crate::question::{Asked, Engine};
-use crate::script::{Command, Generate, Limits, SessionInput, Source, TrialInput};
+use crate::script::input::{Command, Generate, Limits, SessionInput, Source, TrialInput};
 use crate::spec::{ArmSettings, Environment, PatchAsk, Spec};
 
 /// From SIGTERM to SIGKILL, and again until port and GPU memory are free. An `SGLang` server took 2 s on one H200; eight

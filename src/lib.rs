@@ -21,5 +21,3 @@ pub mod host;
 pub mod script;
 pub mod engine;
 pub mod client;
-
-pub mod cli;
