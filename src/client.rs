@@ -16,7 +16,14 @@ const WARMUP_SEED_OFFSET: u64 = 1_000_000;
 
 /// Returns the command of the measured client. `labbook` is the path of this program on the host.
 pub fn measured(spec: &Spec, settings: &ArmSettings, trial: &PlannedTrial, port: u16, labbook: &str) -> Command {
-    command(spec, settings, trial, Load { num_prompts: trial.num_prompts, seed: trial.seed, tag: trial.label.clone() }, port, labbook)
+    command(
+        spec,
+        settings,
+        trial,
+        Load { num_prompts: trial.num_prompts, seed: trial.seed, tag: trial.label.clone() },
+        port,
+        labbook,
+    )
 }
 
 /// Returns the command of the wave before it; `None` when the spec asks for none.

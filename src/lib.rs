@@ -21,3 +21,6 @@ pub mod host;
 pub mod script;
 pub mod engine;
 pub mod client;
+pub mod runner;
+
+pub mod report;
