@@ -5,6 +5,7 @@
 pub mod digest;
 pub mod fact;
 pub mod metric;
+pub mod stats;
 
 pub mod diagnostic;
 pub mod question;
