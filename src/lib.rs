@@ -7,6 +7,7 @@ pub mod digest;
 pub mod metric;
 pub mod fact;
 pub mod noise;
+pub mod stats;
 
 pub mod diagnostic;
 pub mod yaml;
