@@ -12,7 +12,7 @@ use indexmap::IndexMap;
 
 use super::factor::Factor;
 use super::keys::{self, Section};
-use super::{ClientKind, EnvironmentAsk, PatchAsk, Prime, Server, SourceAsk, Spec, Via, Workload};
+use super::{ClientKind, EnvironmentAsk, PatchAsk, Prime, Server, SourceAsk, Spec, Via};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source, did_you_mean};
 use crate::digest::Digest;
 use crate::question::{Asked, Engine, Question};
