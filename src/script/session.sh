@@ -76,7 +76,7 @@ sound() { # nothing forbids to go on with this step
 }
 doing() { # STEP FUNCTION…
     STEP=$1 && shift
-    sound && "$@" && [ -z "$FAILED" ] && step "$STEP" 0 && return
+    sound && "$@" && sound && step "$STEP" 0 && return
     [ -z "$FAILED" ] && fail 70 "a file could not be written, see session.log" || return 1
 }
 keep() { to=$1 && shift && "$@" >"$to" 2>/dev/null; [ -s "$to" ] || rm -f "$to"; } # FILE COMMAND…: no file where nothing is observed
