@@ -210,6 +210,6 @@ fn out_of_memory(log: &Log) {
 /// Sleeps for ever.
 async fn never() {
     loop {
-        tokio::time::sleep(Duration::from_secs(3600)).await;
+        tokio::time::sleep(Duration::from_hours(1)).await;
     }
 }
