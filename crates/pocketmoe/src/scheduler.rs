@@ -324,7 +324,7 @@ impl Scheduler {
                 cached += self.prefilling[next].cached;
             }
             let sequence = &self.prefilling[next];
-            let end = sequence.tokens.len().min(sequence.computed + budget);
+            let end = sequence.tokens.len().min(sequence.computed.saturating_add(budget));
             budget -= end - sequence.computed;
             parts.push(sequence.computed..end);
             next += 1;

@@ -104,6 +104,9 @@ pub enum ServeError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The engine's thread ended.
+    #[error("the scheduler panicked; the message above says where. This is a bug of `pocketmoe`")]
+    Engine,
     /// Signals, threads or sockets of the system.
     #[error(transparent)]
     System(#[from] std::io::Error),

@@ -195,24 +195,24 @@ async fn the_end_token_stops_unless_it_is_ignored() {
     let server = Server::ready("--random-seed 1");
     let body = |seed: u64, ignore: bool| {
         json!({ "text": "w1 w2", "sampling_params": {
-            "temperature": 50.0, "max_new_tokens": 2000, "ignore_eos": ignore, "sampling_seed": seed } })
+            "temperature": 50.0, "max_new_tokens": 700, "ignore_eos": ignore, "sampling_seed": seed } })
     };
     let mut stopped = 0;
-    for seed in 0..8 {
+    for seed in 0..6 {
         let ignored: Value =
             serde_json::from_str(&server.post("/generate", &body(seed, true)).await.unwrap().1).unwrap();
         let ended: Value =
             serde_json::from_str(&server.post("/generate", &body(seed, false)).await.unwrap().1).unwrap();
         let (all, cut) = (ids(&ignored), ids(&ended));
-        assert_eq!(all.len(), 2000);
-        let end = all.iter().position(|id| *id == 2).map_or(2000, |place| place + 1);
+        assert_eq!(all.len(), 700);
+        let end = all.iter().position(|id| *id == 2).map_or(700, |place| place + 1);
         assert_eq!(cut, all[..end], "the same tokens up to the end token");
-        if end < 2000 {
+        if end < 700 {
             stopped += 1;
             assert_eq!(ended["meta_info"]["finish_reason"], json!({ "type": "stop", "matched": 2 }));
         }
     }
-    assert!(stopped > 0, "2000 draws from 2003 nearly equal tokens hit each one often");
+    assert!(stopped > 0, "4200 draws from 2003 nearly equal tokens hit the end token");
 }
 
 #[tokio::test]
