@@ -3,6 +3,7 @@
 //! `source.commit` of an experiment on this engine is what is embedded here. Without git both are `unknown`.
 
 use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
 use std::process::Command;
 
 fn main() {
@@ -34,7 +35,11 @@ fn dirty() -> Option<String> {
         let file = String::from_utf8_lossy(path).into_owned();
         hash.update(std::fs::read(file).unwrap_or_default());
     }
-    Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    let mut hex = String::new();
+    for byte in hash.finalize() {
+        write!(hex, "{byte:02x}").ok()?;
+    }
+    Some(hex)
 }
 
 /// Standard output of git in this crate's folder, or nothing when git or the repository is absent.

@@ -217,9 +217,9 @@ mod tests {
                         (dot / (d.head() as f64).sqrt()).exp()
                     };
                     let total: f64 = (0..=position).map(score).sum();
-                    for s in 0..=position {
+                    for (s, qkv) in qkv[..=position].iter().enumerate() {
                         for i in h..h + d.head() {
-                            mixed[i] += score(s) / total * qkv[s][2 * d.hidden + i];
+                            mixed[i] += score(s) / total * qkv[2 * d.hidden + i];
                         }
                     }
                 }

@@ -134,7 +134,9 @@ mod tests {
     #[test]
     fn histograms_are_cumulative() {
         let mut histogram = Histogram::default();
-        [0.001, 0.004, 1000.0].into_iter().for_each(|seconds| histogram.observe(seconds));
+        for seconds in [0.001, 0.004, 1000.0] {
+            histogram.observe(seconds);
+        }
         let mut text = String::new();
         histogram.render("x", "a=\"b\"", &mut text);
         assert!(text.contains("x_bucket{le=\"0.002\",a=\"b\"} 1\n"), "{text}");

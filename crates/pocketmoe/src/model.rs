@@ -161,7 +161,7 @@ fn fill(values: &mut [f32], start: u32, keys: [u32; 2], spread: f32, centre: f32
         bits = (bits ^ (bits >> 16)).wrapping_mul(0x85eb_ca6b);
         bits = (bits ^ (bits >> 13)).wrapping_mul(0xc2b2_ae35);
         bits ^= bits >> 16;
-        let unit = (bits as i32 >> 8) as f32 / (1 << 23) as f32;
+        let unit = (bits.cast_signed() >> 8) as f32 / (1 << 23) as f32;
         *value = centre + spread * unit;
     }
 }

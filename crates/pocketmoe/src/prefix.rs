@@ -237,7 +237,9 @@ mod tests {
         let end_a = slots.insert(&[7, 8], &mut own_a, 0);
         let end_b = slots.insert(&[7, 8], &mut own_b, 0);
         assert_eq!((own_a, slots.cached(), slots.locked()), (own_b, 2, 2));
-        [a.node, b.node, end_a].into_iter().for_each(|node| slots.unlock(node));
+        for node in [a.node, b.node, end_a] {
+            slots.unlock(node);
+        }
         assert_eq!((slots.locked(), slots.available()), (2, 6));
         slots.unlock(end_b);
         assert_eq!((slots.locked(), slots.available()), (0, 8));

@@ -157,7 +157,9 @@ pub(crate) fn softmax(values: &mut [f32]) {
         *value = (*value - largest).exp();
         sum += *value;
     }
-    values.iter_mut().for_each(|value| *value /= sum);
+    for value in values {
+        *value /= sum;
+    }
 }
 
 #[cfg(test)]

@@ -324,7 +324,7 @@ impl Scheduler {
                 cached += self.prefilling[next].cached;
             }
             let sequence = &self.prefilling[next];
-            let end = sequence.tokens.len().min(sequence.computed + budget);
+            let end = sequence.tokens.len().min(sequence.computed.saturating_add(budget));
             budget -= end - sequence.computed;
             parts.push(sequence.computed..end);
             next += 1;
@@ -354,6 +354,7 @@ impl Scheduler {
                 self.share(sequence);
             }
         }
+        self.generated += done.len() as u64;
         self.emit(done, &output.logits);
         true
     }
@@ -416,10 +417,12 @@ impl Scheduler {
         }
         let size = batch.len();
         let tokens = self.used() + batch.iter().map(|sequence| sequence.computed - sequence.shared).sum::<usize>();
-        self.emit(batch, &output.logits);
+        self.generated += size as u64;
+        // Before the tokens are sent, so that who has them all can read the line.
         if steps.is_multiple_of(self.settings.decode_log_interval) {
             self.log_decode(size, tokens);
         }
+        self.emit(batch, &output.logits);
     }
 
     fn log_decode(&mut self, running: usize, tokens: usize) {
@@ -452,7 +455,6 @@ impl Scheduler {
         for (mut sequence, logits) in batch.into_iter().zip(logits.chunks_exact(VOCABULARY)) {
             let token = sequence.sampler.choose(logits);
             sequence.tokens.push(token);
-            self.generated += 1;
             let request = &sequence.request;
             let finish = if request.stop_at == Some(sequence.outputs()) || (token == END && !request.ignore_eos) {
                 Some(Finish::Stop)
@@ -475,9 +477,9 @@ impl Scheduler {
         }
         self.count(|metrics| {
             if sequence.outputs() == 1 {
-                metrics.first_token.observe(gap)
+                metrics.first_token.observe(gap);
             } else {
-                metrics.inter_token.observe(gap)
+                metrics.inter_token.observe(gap);
             }
             if finish.is_some() {
                 metrics.requests += 1;

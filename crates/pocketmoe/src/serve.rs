@@ -108,18 +108,22 @@ async fn serve(mut resolved: Resolved, log: Arc<Log>) -> Result<(), ServeError> 
     log.line(format_args!("HTTP server listening on http://{}:{}", app.resolved.host, app.resolved.port));
     let server = http::serve(listener, Arc::clone(&app));
     let (loaded, wait) = oneshot::channel();
+    let (alive, gone) = oneshot::channel::<()>();
     let engine = Arc::clone(&app);
     std::thread::Builder::new().name("scheduler".into()).spawn(move || {
+        // Dropped when the thread ends, which it only does by a panic.
+        let _alive = alive;
         let scheduler = load(&engine, inbox);
         // The start task is gone only when the process ends.
         let _ = loaded.send(());
         scheduler.run();
     })?;
     tokio::spawn(start(Arc::clone(&app), wait, started));
-    tokio::pin!(server);
+    tokio::pin!(server, gone);
     loop {
         let name = tokio::select! {
             outcome = &mut server => return outcome.map_err(ServeError::from),
+            _ = &mut gone => return Err(ServeError::Engine),
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
         };
@@ -210,6 +214,6 @@ fn out_of_memory(log: &Log) {
 /// Sleeps for ever.
 async fn never() {
     loop {
-        tokio::time::sleep(Duration::from_secs(3600)).await;
+        tokio::time::sleep(Duration::from_hours(1)).await;
     }
 }

@@ -63,7 +63,7 @@ pub(super) struct Row {
     pub(super) per_output_token: Spread,
     pub(super) inter_token: Spread,
     pub(super) concurrency: f64,
-    pub(super) peak_tokens: f64,
+    pub(super) peak_tokens: usize,
     pub(super) peak_requests: usize,
     server_info: Value,
 }
@@ -123,7 +123,7 @@ impl Row {
         let mut own = |key: &str, value: Value| pairs.push((key.to_owned(), value));
         own("concurrency", json!(self.concurrency));
         own("accept_length", accept.clone());
-        own("max_output_tokens_per_s", json!(self.peak_tokens));
+        own("max_output_tokens_per_s", json!(self.peak_tokens as f64));
         own("max_concurrent_requests", json!(self.peak_requests));
         own("failed", json!(self.failed));
         own("num_prompts", json!(outcomes.len()));
@@ -188,8 +188,8 @@ impl Row {
 }
 
 /// The largest counts of token events and of requests that touch a second, counted from the first start.
-fn peaks(good: &[&Outcome]) -> (f64, usize) {
-    let Some(begin) = good.iter().map(|outcome| outcome.start).min_by(f64::total_cmp) else { return (0.0, 0) };
+fn peaks(good: &[&Outcome]) -> (usize, usize) {
+    let Some(begin) = good.iter().map(|outcome| outcome.start).min_by(f64::total_cmp) else { return (0, 0) };
     let end = good.iter().map(|outcome| outcome.start + outcome.latency).fold(begin, f64::max);
     let seconds = (end - begin).ceil() as usize + 1;
     let (mut tokens, mut requests) = (vec![0usize; seconds], vec![0usize; seconds]);
@@ -206,7 +206,7 @@ fn peaks(good: &[&Outcome]) -> (f64, usize) {
         requests[start as usize..=last].iter_mut().for_each(|count| *count += 1);
     }
     let most = |counts: &[usize]| counts.iter().copied().max().unwrap_or(0);
-    (most(&tokens) as f64, most(&requests))
+    (most(&tokens), most(&requests))
 }
 
 #[cfg(test)]
@@ -216,8 +216,9 @@ mod tests {
     #[test]
     fn nothing_measured_is_zero() {
         let spread = Spread::of(std::iter::empty());
-        assert_eq!([spread.mean, spread.median, spread.std, spread.p99, spread.max], [0.0; 5]);
-        assert_eq!(peaks(&[]), (0.0, 0));
+        let all = [spread.mean, spread.median, spread.std, spread.p99, spread.max];
+        assert!(all.iter().all(|value| value.abs() < 1e-12), "{all:?}");
+        assert_eq!(peaks(&[]), (0, 0));
     }
 
     #[test]
@@ -240,6 +241,6 @@ mod tests {
         };
         let (a, b) = (outcome(5.0, &[0.2, 0.2, 0.9]), outcome(6.5, &[0.1]));
         // Tokens at 0.1, 0.3, 0.5, 1.4 and 1.6, 1.7; requests touch seconds 0 and 1, and 1.
-        assert_eq!(peaks(&[&a, &b]), (3.0, 2));
+        assert_eq!(peaks(&[&a, &b]), (3, 2));
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn print(args: &LoadArgs, row: &Row, out: &mut dyn Write) -> Result<(
         ("Request throughput (req/s):", number(row.rate(row.completed))),
         ("Input token throughput (tok/s):", number(row.rate(row.input_tokens))),
         ("Output token throughput (tok/s):", number(row.rate(row.output_tokens))),
-        ("Peak output token throughput (tok/s):", number(row.peak_tokens)),
+        ("Peak output token throughput (tok/s):", number(row.peak_tokens as f64)),
         ("Peak concurrent requests:", row.peak_requests.to_string()),
         ("Total token throughput (tok/s):", number(row.rate(row.input_tokens + row.output_tokens))),
         ("Concurrency:", number(row.concurrency)),

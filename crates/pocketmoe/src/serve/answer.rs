@@ -224,7 +224,7 @@ impl Generation {
         } else {
             json!({
                 "id": self.id, "object": "text_completion", "created": self.created, "model": self.model,
-                "choices": [self.choice(&delta, event.finish)],
+                "choices": [Self::choice(&delta, event.finish)],
             })
         };
         Some((json, event.finish))
@@ -242,7 +242,7 @@ impl Generation {
         }
         Some(json!({
             "id": self.id, "object": "text_completion", "created": self.created, "model": self.model,
-            "choices": [self.choice(&decode(&self.ids), Some(finish))],
+            "choices": [Self::choice(&decode(&self.ids), Some(finish))],
             "usage": self.usage(),
         }))
     }
@@ -275,7 +275,7 @@ impl Generation {
         json!({ "text": self.text, "output_ids": self.ids, "meta_info": meta })
     }
 
-    fn choice(&self, text: &str, finish: Option<Finish>) -> Value {
+    fn choice(text: &str, finish: Option<Finish>) -> Value {
         let reason = finish.map(|finish| match finish {
             Finish::Length => "length",
             Finish::Stop => "stop",

@@ -128,7 +128,7 @@ async fn answer(app: &App, style: Style, submit: impl FnOnce(u64) -> Result<Gene
             Fault::ErrorInStream(every) if number.is_multiple_of(*every) => {
                 return refused(style, StatusCode::BAD_REQUEST, "fault error-in-stream");
             }
-            Fault::EmptyStream(every) if number.is_multiple_of(*every) => return events(vec![done()]),
+            Fault::EmptyStream(every) if number.is_multiple_of(*every) => return events(&[done()]),
             Fault::Drop(every) if number.is_multiple_of(*every) => cut = Cut::AfterFirst,
             _ => {}
         }
@@ -152,7 +152,7 @@ async fn answer(app: &App, style: Style, submit: impl FnOnce(u64) -> Result<Gene
 
 fn refused(style: Style, status: StatusCode, message: &str) -> Response {
     match style {
-        Style::Stream => events(vec![event(&error_object(status, message)), done()]),
+        Style::Stream => events(&[event(&error_object(status, message)), done()]),
         Style::Whole => error(status, message),
     }
 }
@@ -201,7 +201,7 @@ fn streamed(generation: Generation, cut: Cut) -> Response {
     stream_response(Body::from_stream(body))
 }
 
-fn events(parts: Vec<Bytes>) -> Response {
+fn events(parts: &[Bytes]) -> Response {
     stream_response(Body::from(parts.concat()))
 }
 

@@ -21,7 +21,7 @@ pub struct ServeArgs {
     /// The name in answers and in /v1/models; the model's own when absent
     #[arg(long, value_name = "NAME")]
     pub served_model_name: Option<String>,
-    /// What /model_info reports as the tokenizer, for clients that load one
+    /// What `/model_info` reports as the tokenizer, for clients that load one
     #[arg(long, value_name = "PATH")]
     pub tokenizer_path: Option<String>,
     /// Address to listen on
@@ -61,7 +61,7 @@ pub struct ServeArgs {
     /// Do not generate once before being ready
     #[arg(long)]
     pub skip_server_warmup: bool,
-    /// Bearer token that requests must bring; /server_info shows it, as SGLang's does
+    /// Bearer token that requests must bring; `/server_info` shows it, as SGLang's does
     #[arg(long, value_name = "KEY")]
     pub api_key: Option<String>,
     /// Threads that compute experts
@@ -104,6 +104,9 @@ pub enum ServeError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The engine's thread ended.
+    #[error("the scheduler panicked; the message above says where. This is a bug of `pocketmoe`")]
+    Engine,
     /// Signals, threads or sockets of the system.
     #[error(transparent)]
     System(#[from] std::io::Error),
