@@ -17,6 +17,8 @@ pub mod plan;
 
 pub mod row;
 pub mod record;
+pub mod run;
+pub mod ledger;
 
 pub mod host;
 pub mod script;
