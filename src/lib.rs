@@ -11,4 +11,5 @@ pub mod question;
 pub mod yaml;
 
 pub mod record;
+pub mod redact;
 pub mod row;
