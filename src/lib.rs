@@ -15,6 +15,7 @@ pub mod question;
 pub mod spec;
 pub mod plan;
 
+pub mod redact;
 pub mod row;
 pub mod record;
 pub mod run;
