@@ -20,6 +20,7 @@ pub mod row;
 pub mod record;
 pub mod run;
 pub mod ledger;
+pub mod store;
 
 pub mod host;
 pub mod script;
