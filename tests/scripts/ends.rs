@@ -9,11 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
+use Event::{Drained, LeaseTaken, RunnerStart, SessionEnd, SessionStart};
 use labbook::script::input::{self, Command, Source};
 use labbook::script::output::{Event, Failure, Identity, Outcome, Proof, Step, instant};
 use rustix::process::Signal;
 
-use super::{Bed, Shell, find, kill, pids, python, read, shell, signal, skipped, steps, under_each_shell, until, wait, word};
+use super::{
+    Bed, Shell, find, kill, pids, python, read, shell, signal, skipped, steps, under_each_shell, until, wait, word,
+};
 
 under_each_shell!(
     to_the_end,
@@ -31,6 +34,7 @@ under_each_shell!(
     entry_while_draining,
     disk_full,
     clean_tree,
+    gpu_memory,
 );
 
 #[test]
@@ -83,7 +87,6 @@ fn to_the_end(under: Shell) {
     assert_eq!(read(&first.join("out/source/package-path")), "/opt/package\n");
     let journal = bed.journal();
     let events: Vec<_> = journal.iter().map(|line| line.event).collect();
-    use Event::{Drained, LeaseTaken, RunnerStart, SessionEnd, SessionStart};
     assert_eq!(
         events,
         [RunnerStart, LeaseTaken, SessionStart, SessionEnd, SessionStart, SessionEnd, Drained],
@@ -96,9 +99,37 @@ fn bytes_arrive_as_they_are(under: Shell) {
     let Some(mut bed) = Bed::new(under) else { return };
     let every: Vec<u8> = (1..=255).collect();
     let odd: Vec<OsString> = [
-        "", " ", "a b", "  both  ", "'", "\"", "\\", "\\n", "$HOME", "$(touch /tmp/labbook-pwned)", "`id`", "*", "?",
-        "~", "-n", "--", "a\nb", "\n", "ends with newline\n", "two\n\n", "\t", "{\"a b\": [1, 2]}", "0 3 * * *", "é漢字𝄞",
-        "#", ";", "&&", "|", "!", "%s", "\r\n",
+        "",
+        " ",
+        "a b",
+        "  both  ",
+        "'",
+        "\"",
+        "\\",
+        "\\n",
+        "$HOME",
+        "$(touch /tmp/labbook-pwned)",
+        "`id`",
+        "*",
+        "?",
+        "~",
+        "-n",
+        "--",
+        "a\nb",
+        "\n",
+        "ends with newline\n",
+        "two\n\n",
+        "\t",
+        "{\"a b\": [1, 2]}",
+        "0 3 * * *",
+        "é漢字𝄞",
+        "#",
+        ";",
+        "&&",
+        "|",
+        "!",
+        "%s",
+        "\r\n",
     ]
     .iter()
     .map(OsString::from)
@@ -135,7 +166,7 @@ fn bytes_arrive_as_they_are(under: Shell) {
         assert_eq!(names, base, "the {name} has other variables");
         for (name, value) in &session.server.env {
             let wanted = [name.as_bytes(), b"=", value.as_bytes()].concat();
-            assert!(found.contains(&wanted.as_slice()), "{name} is not {value:?}");
+            assert!(found.contains(&wanted.as_slice()), "{name} is not {}", value.display());
         }
     }
     bed.assert_clean();
@@ -238,7 +269,9 @@ fn client_fails(under: Shell) {
     wave.trials[0].warmup = Some(shell("exit 5"));
     let wave = bed.place(4, &wave);
     assert_eq!(bed.run(), Some(0), "{}", bed.tell());
-    for (entry, trial, code) in [(&hangs, "01-b", 124), (&exits, "01-b", 3), (&missing, "01-b", 127), (&wave, "00-a", 5)] {
+    for (entry, trial, code) in
+        [(&hangs, "01-b", 124), (&exits, "01-b", 3), (&missing, "01-b", 127), (&wave, "00-a", 5)]
+    {
         let fail = Failure::parse(&read(&entry.join("out/fail"))).unwrap();
         assert_eq!((fail.step, fail.code), (Some(Step::Trial(trial.to_owned())), code), "{}", bed.tell());
         assert_eq!(read(&entry.join("done")), "70\n");
@@ -256,7 +289,7 @@ fn preflight_fails(under: Shell) {
     let mut session = bed.session("b01-a", &[]);
     session.preflight = vec![shell("true"), shell("echo unrecognized argument; exit 2")];
     let refused = bed.place(1, &session);
-    session.name = "b01-b".to_owned();
+    "b01-b".clone_into(&mut session.name);
     session.limits.preflight = Duration::from_secs(1);
     session.preflight = vec![shell("sleep 300")];
     let hangs = bed.place(2, &session);
@@ -327,7 +360,8 @@ fn two_folders_one_lease(under: Shell) {
     let lease = bed.lease.join("labbook-lease");
     fs::create_dir(&lease).unwrap();
     let start = read(Path::new("/proc/self/stat")).rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().to_owned();
-    fs::write(lease.join("owner"), format!("{} {start} another-boot 0123456789abcdef /x\n", std::process::id())).unwrap();
+    fs::write(lease.join("owner"), format!("{} {start} another-boot 0123456789abcdef /x\n", std::process::id()))
+        .unwrap();
     assert_eq!(bed.run(), Some(0), "{}", bed.tell());
     bed.assert_clean();
 }
@@ -375,7 +409,11 @@ fn disk_full(under: Shell) {
     let disk = bed.root().join("disk");
     fs::create_dir(&disk).unwrap();
     let mount = |options: &str| {
-        Process::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&disk).status().is_ok_and(|s| s.success())
+        Process::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(&disk)
+            .status()
+            .is_ok_and(|s| s.success())
     };
     if !rustix::process::geteuid().is_root() || !mount("size=2m") {
         return skipped("cannot mount a small disk");
@@ -465,7 +503,8 @@ fn clean_tree(under: Shell) {
     let tree = fs::read_dir(bed.host.join("source")).unwrap().next().unwrap().unwrap().path();
     fs::write(tree.join("topk.py"), "k = 2\n").unwrap();
     let changed = with(&bed, 3, "b03-a", source.clone());
-    let broken = with(&bed, 4, "b04-a", Source { patches: vec![("x.patch".into(), b"nonsense\n".to_vec())], ..source.clone() });
+    let broken =
+        with(&bed, 4, "b04-a", Source { patches: vec![("x.patch".into(), b"nonsense\n".to_vec())], ..source.clone() });
     let absent = with(&bed, 5, "b05-a", Source { commit: "0".repeat(40), ..source });
     assert_eq!(bed.run(), Some(0), "{}", bed.tell());
     for entry in [&changed, &broken, &absent] {
@@ -474,6 +513,41 @@ fn clean_tree(under: Shell) {
         assert_eq!(read(&entry.join("done")), "70\n");
     }
     assert!(read(&changed.join("out/fail")).contains("was changed"));
+    bed.assert_clean();
+}
+
+fn gpu_memory(under: Shell) {
+    let Some(mut bed) = Bed::new(under) else { return };
+    // Stands in for the real program: it tells what stands in a file.
+    let (mib, smi) = (bed.root().join("mib"), bed.root().join("bin/nvidia-smi"));
+    let text =
+        "#!/bin/sh\ncase $* in *memory.used) cat \"${0%/bin/*}/mib\" ;; *compute-apps*) echo 4242, 8000 ;; esac\n";
+    fs::write(&smi, text).unwrap();
+    fs::set_permissions(&smi, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(&mib, "4\n8000\n12\n").unwrap();
+    let foreign = bed.place(1, &bed.session("b01-a", &[]));
+    assert_eq!(bed.run(), Some(75), "{}", bed.tell());
+    let fail = Failure::parse(&read(&foreign.join("out/fail"))).unwrap();
+    assert_eq!((fail.step, fail.code), (Some(Step::Idle), 16));
+    assert!(fail.text.contains("8000 MiB") && fail.text.contains("4242"), "{}", fail.text);
+    // Free again; this time the memory does not come back after the stop.
+    fs::write(&mib, "4\n[N/A]\n12\n").unwrap();
+    let mut session = bed.session("b01-b", &[]);
+    session.trials[0].client = shell("sleep 1");
+    let leaks = bed.place(2, &session);
+    let last = bed.place(3, &bed.session("b01-c", &[]));
+    bed.start();
+    until("the client", &bed, || leaks.join("out/trials/00-a/started").exists());
+    assert_eq!(read(&leaks.join("out/gpu/idle-mib")), "12\n");
+    fs::write(&mib, "4\n9000\n12\n").unwrap();
+    assert_eq!(bed.ended(), Some(75), "{}", bed.tell());
+    assert_eq!(read(&leaks.join("done")), "75\n");
+    assert_eq!(Proof::parse(&read(&leaks.join("out/proof"))).gpu_mib, Some(9000));
+    assert_eq!(bed.run(), Some(75), "still dirty\n{}", bed.tell());
+    assert!(!last.join("out").exists());
+    fs::write(&mib, "4\n").unwrap();
+    assert_eq!(bed.run(), Some(0), "{}", bed.tell());
+    assert_eq!(read(&last.join("done")), "0\n", "{}", bed.tell());
     bed.assert_clean();
 }
 
