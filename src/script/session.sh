@@ -60,7 +60,7 @@ gpu() { nvidia --query-gpu=memory.used | sort -n | awk '/^[0-9]+$/ { m = $1 } EN
 # The record.
 step() { # STEP CODE: a line of status, one for each step
     grep -qs " $1 [0-9]*\$" "$OUT/status" && return
-    printf '%s %s %s\n' "$(stamp)" "$1" "$2" >>"$OUT/status" || { FAILED=1 && echo "cannot write $OUT/status" >&2; }
+    printf '%s %s %s\n' "$(stamp)" "$1" "$2" >>"$OUT/status" || { FAILED=1; echo "cannot write $OUT/status" >&2; }
 }
 fail() { # CODE TEXT: this step failed; the first failure is the one that is told
     [ -s "$OUT/fail" ] || printf '%s\n' "$STEP $1 $2" >"$OUT/fail"
@@ -268,9 +268,10 @@ prove() { # FILE: no process of ours, the port free, GPU memory idle, which may 
         processes=$(ours | wc -l) port=free used=''
         [ -z "$(sockets)" ] || port=busy
         [ ! -f "$OUT/gpu/idle-mib" ] || used=$(gpu) used=${used:-unknown}
-        printf '%s\n' "processes $processes" "port $port" ${used:+"gpu $used"} >"$1" && number "${used:-0}" 501
+        printf '%s\n' "processes $processes" "port $port" ${used:+"gpu $used"} >"$1" || FAILED=1
+        number "${used:-0}" 501
         [ "$processes" -eq 0 ] && [ $port = free ] && [ "$NUMBER" -le 500 ] && return
-        ! over && nap 0.2 || return
+        if over; then return 1; else nap 0.2; fi
     done
 }
 finish() { # CHILD: whether the server is a child of this shell

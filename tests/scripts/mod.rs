@@ -148,10 +148,10 @@ impl Bed {
             preflight: Vec::new(),
             package_path: None,
             limits: Limits {
-                ready: Duration::from_secs(60),
-                trial: Duration::from_secs(60),
+                ready: Duration::from_mins(1),
+                trial: Duration::from_mins(1),
                 stop: Duration::from_secs(2),
-                preflight: Duration::from_secs(60),
+                preflight: Duration::from_mins(1),
                 disk_kib: 1,
             },
             trials: vec![trial("a"), trial("b")],
@@ -217,7 +217,8 @@ impl Bed {
             }),
         ) {
             if let Ok(bytes) = fs::read(&file) {
-                text += &format!("== {}\n{}\n", file.display(), String::from_utf8_lossy(&bytes));
+                let shown = String::from_utf8_lossy(&bytes);
+                text.extend(["== ", &file.to_string_lossy(), "\n", &shown, "\n"]);
             }
         }
         text
