@@ -14,3 +14,5 @@ pub mod yaml;
 pub mod row;
 
 pub mod record;
+
+pub mod validity;
