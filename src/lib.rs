@@ -18,6 +18,7 @@ pub mod plan;
 pub mod redact;
 pub mod row;
 pub mod record;
+pub mod validity;
 pub mod run;
 pub mod ledger;
 pub mod store;
