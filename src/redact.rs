@@ -1,4 +1,3 @@
-// NOTE from the integrator (16:15): branch record only finishes redact.rs; run/store/ledger/probe are taken over. Commit redact.rs and stop.
 //! Secrets leave the raw files before anything is sealed.
 //!
 //! Invariant: a file without a secret comes back byte for byte; a value that was recognised anywhere in a session stands

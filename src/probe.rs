@@ -1,1 +1,0 @@
-//! NOTE from the integrator: part 5 (probe, decode_rate, noise) has been taken over by someone else on branch `probe`. Do NOT write it; your parts are redact, run, store, ledger. store::records may take a function that turns raw files into facts; see /work/wt/TYPES.md.

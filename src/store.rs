@@ -1,1 +1,0 @@
-//! NOTE from the integrator (16:15): to save time this part has been taken over by the integrator on branch main. Finish redact.rs (commit it now, even if incomplete), then stop with your report; do NOT write run, store, ledger or probe.
