@@ -30,3 +30,4 @@ pub mod client;
 pub mod runner;
 
 pub mod report;
+pub mod cli;
