@@ -13,6 +13,11 @@ pub mod question;
 pub mod spec;
 
 pub mod plan;
+pub mod schema;
+
+pub mod init;
 
 pub mod record;
 pub mod row;
+
+pub mod report;

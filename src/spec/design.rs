@@ -205,8 +205,7 @@ pub(super) fn arm(spec: &Spec, arm: &str) -> Option<ArmSettings> {
     let values = spec.question.arms.get(arm)?;
     let mut source = spec.source.clone();
     let mut environment = spec.environment.clone();
-    let (mut model, mut args, mut env) =
-        (spec.server.model.clone(), spec.server.args.clone(), spec.server.env.clone());
+    let (mut model, mut args, mut env) = (spec.server.model.clone(), spec.server.args.clone(), spec.server.env.clone());
     let mut client = spec.workload.client.clone();
     for (key, value) in spec.question.factor.iter().zip(values) {
         let text = || match value {

@@ -7,10 +7,10 @@ use std::ops::Range;
 
 use indexmap::IndexMap;
 
+use super::ClientKind;
 use super::flags::{self, BadFlag, Program, Takes, Unsafe};
 use super::keys::Section;
 use super::reading::Reading;
-use super::ClientKind;
 use crate::diagnostic::{Diagnostic, did_you_mean};
 use crate::fact::{FactKey, canonical};
 use crate::question::{Asked, Engine};
@@ -282,8 +282,12 @@ impl Reading<'_> {
         let attempt = name.rsplit_once('.').is_some_and(|(_, end)| end.bytes().all(|byte| byte.is_ascii_digit()));
         if self.check_name(name, span, "an arm").is_some() && attempt {
             self.reader.problem(
-                Diagnostic::error(format!("`{name}` cannot name an arm: it ends like an attempt"), span.clone(), "here")
-                    .help("`b03-ARM.2` is the second attempt at a block; write `-` for the last `.`"),
+                Diagnostic::error(
+                    format!("`{name}` cannot name an arm: it ends like an attempt"),
+                    span.clone(),
+                    "here",
+                )
+                .help("`b03-ARM.2` is the second attempt at a block; write `-` for the last `.`"),
             );
         }
     }
@@ -334,7 +338,8 @@ impl Reading<'_> {
     }
 
     fn check_each_key_moves(&mut self, factor: &Factor, arms: &Arms) {
-        let null_control = arms.values.values().all(|values| Some(values) == arms.values.first().map(|(_, first)| first));
+        let null_control =
+            arms.values.values().all(|values| Some(values) == arms.values.first().map(|(_, first)| first));
         for (place, (target, span)) in factor.targets.iter().enumerate() {
             let mut asked = arms.values.values().map(|values| &values[place]);
             let first = asked.next();
@@ -368,7 +373,9 @@ impl Reading<'_> {
                             "a null control (A/A)",
                         )
                         .and(first, "as here")
-                        .help("a null control measures the noise floor; if none is meant, give one of them another value"),
+                        .help(
+                            "a null control measures the noise floor; if none is meant, give one of them another value",
+                        ),
                     );
                 } else if values.iter().zip(other_values).all(|(one, two)| means_the_same(one, two)) {
                     self.reader.problem(
@@ -417,11 +424,15 @@ impl Reading<'_> {
             return Some(());
         }
         self.reader.problem(
-            Diagnostic::error(format!("`{}` is unsafe: {}", target.key(), found.why), node.span.clone(), "asked for here")
-                .help(format!(
-                    "if that is meant, add `allow: {{{}: \"the reason\"}}`; it will stand on every page",
-                    found.allowed_as
-                )),
+            Diagnostic::error(
+                format!("`{}` is unsafe: {}", target.key(), found.why),
+                node.span.clone(),
+                "asked for here",
+            )
+            .help(format!(
+                "if that is meant, add `allow: {{{}: \"the reason\"}}`; it will stand on every page",
+                found.allowed_as
+            )),
         );
         None
     }
@@ -442,7 +453,8 @@ impl Reading<'_> {
                 self.reader.expected(node, WANTED);
                 return None;
             }
-            let texts: Option<Vec<String>> = elements.iter().map(|element| self.argument_text(element, WANTED)).collect();
+            let texts: Option<Vec<String>> =
+                elements.iter().map(|element| self.argument_text(element, WANTED)).collect();
             return texts.map(Asked::List);
         }
         if let Value::Scalar(scalar) = &node.value {

@@ -407,6 +407,8 @@ mod tests {
         }
         assert!(unsafe_variable("SGLANG_OEA_K0", &text("4")).is_none());
         assert!(unsafe_variable("", &text("4")).is_none());
-        assert!(is_secret("HF_TOKEN") && is_secret("OPENAI_API_KEY") && !is_secret("SGLANG_TOKEN_STEP") && !is_secret(""));
+        assert!(
+            is_secret("HF_TOKEN") && is_secret("OPENAI_API_KEY") && !is_secret("SGLANG_TOKEN_STEP") && !is_secret("")
+        );
     }
 }

@@ -183,11 +183,7 @@ fn gpus(reader: &mut Reader, section: &Section<'_>) -> Option<Option<Vec<u32>>> 
     for element in elements {
         let index = reader.whole(element, 0..=1023)? as u32;
         if indices.contains(&index) {
-            reader.problem(Diagnostic::error(
-                format!("GPU {index} stands twice"),
-                element.span.clone(),
-                "again here",
-            ));
+            reader.problem(Diagnostic::error(format!("GPU {index} stands twice"), element.span.clone(), "again here"));
             return None;
         }
         indices.push(index);

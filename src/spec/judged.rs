@@ -6,11 +6,11 @@ use std::ops::Range;
 
 use indexmap::IndexMap;
 
+use super::Reference;
 use super::factor::{Arms, Factor};
 use super::keys::{self, Section};
 use super::reading::Reading;
 use super::workload::Load;
-use super::Reference;
 use crate::diagnostic::{Diagnostic, did_you_mean};
 use crate::metric::{Metric, Statistic};
 use crate::question::{Claim, Evidence, Expect, Headline, Level, Over};
@@ -55,8 +55,7 @@ impl Reading<'_> {
         };
         let control = self.control(top, arms);
         let control_name = control.clone().unwrap_or_default();
-        let treatments: Vec<&str> =
-            arms.places.keys().map(String::as_str).filter(|arm| *arm != control_name).collect();
+        let treatments: Vec<&str> = arms.places.keys().map(String::as_str).filter(|arm| *arm != control_name).collect();
         let evidence = self.evidence(top, &treatments, &control_name);
         if let (Some(factor), Some(evidence)) = (factor, &evidence) {
             self.unproven(factor, arms, &control_name, evidence);
@@ -113,17 +112,20 @@ impl Reading<'_> {
         if named && star.is_none_or(|place| text.ends_with(".*") && place == text.len() - 1) {
             return Some(text);
         }
-        let input = ["source.", "server.args.", "server.env.", "server.model", "environment", "client.", "workload.", "model."]
-            .iter()
-            .any(|prefix| text.starts_with(prefix));
+        let input =
+            ["source.", "server.args.", "server.env.", "server.model", "environment", "client.", "workload.", "model."]
+                .iter()
+                .any(|prefix| text.starts_with(prefix));
         let (label, help) = if input {
             ("an input", "an input never follows from a factor: make `factor` a list, so that every claim says so")
         } else {
-            ("not an output", "only `server.resolved.NAME`, `server.capacity.NAME` and prefixes that end in `.*` follow")
+            (
+                "not an output",
+                "only `server.resolved.NAME`, `server.capacity.NAME` and prefixes that end in `.*` follow",
+            )
         };
-        self.reader.problem(
-            Diagnostic::error(format!("`{text}` cannot be entailed"), node.span.clone(), label).help(help),
-        );
+        self.reader
+            .problem(Diagnostic::error(format!("`{text}` cannot be entailed"), node.span.clone(), label).help(help));
         None
     }
 
@@ -138,9 +140,8 @@ impl Reading<'_> {
         let mut evidence = Some(IndexMap::new());
         for (key, value) in pairs {
             let arm = self.treatment(&key.text, &key.span, treatments, control);
-            let log = keys::EVIDENCE
-                .open(&mut self.reader, value)
-                .and_then(|section| section.text(&mut self.reader, "log"));
+            let log =
+                keys::EVIDENCE.open(&mut self.reader, value).and_then(|section| section.text(&mut self.reader, "log"));
             match (arm, log, &mut evidence) {
                 (Some(arm), Some(log), Some(evidence)) => {
                     evidence.insert(arm, Evidence { log });
@@ -152,13 +153,7 @@ impl Reading<'_> {
     }
 
     /// Rule S45: an unknown variable is ignored in silence, so that asked = observed proves nothing.
-    fn unproven(
-        &mut self,
-        factor: &Factor,
-        arms: &Arms,
-        control: &str,
-        evidence: &IndexMap<String, Evidence>,
-    ) {
+    fn unproven(&mut self, factor: &Factor, arms: &Arms, control: &str, evidence: &IndexMap<String, Evidence>) {
         if !factor.needs_evidence() {
             return;
         }
@@ -183,13 +178,7 @@ impl Reading<'_> {
         }
     }
 
-    fn treatment(
-        &mut self,
-        text: &str,
-        span: &Range<usize>,
-        treatments: &[&str],
-        control: &str,
-    ) -> Option<String> {
+    fn treatment(&mut self, text: &str, span: &Range<usize>, treatments: &[&str], control: &str) -> Option<String> {
         if treatments.contains(&text) {
             return Some(text.to_owned());
         }
@@ -322,7 +311,9 @@ impl Reading<'_> {
         let Metric::Latency(statistic, _) = metric else { return };
         let Some((_, fewest)) = FEWEST_REQUESTS.iter().find(|(found, _)| *found == statistic) else { return };
         let place = load.levels.iter().position(|other| other == level);
-        let Some(requests) = place.map(|place| load.requests[place]).filter(|requests| requests < fewest) else { return };
+        let Some(requests) = place.map(|place| load.requests[place]).filter(|requests| requests < fewest) else {
+            return;
+        };
         self.reader.problem(
             Diagnostic::warning(
                 format!("`{}` of {requests} requests is nearly their largest value", metric.name()),
@@ -334,11 +325,7 @@ impl Reading<'_> {
     }
 
     /// Reads `references:`.
-    pub(super) fn references(
-        &mut self,
-        top: &Section<'_>,
-        load: Option<&Load>,
-    ) -> Option<IndexMap<String, Reference>> {
+    pub(super) fn references(&mut self, top: &Section<'_>, load: Option<&Load>) -> Option<IndexMap<String, Reference>> {
         let Some(node) = top.get("references") else { return Some(IndexMap::new()) };
         let pairs = self.reader.mapping(node, "references by name")?;
         let mut references = Some(IndexMap::new());

@@ -78,8 +78,8 @@ const fn key(name: &'static str, what: &'static str, shape: Shape, need: Need) -
 
 use Need::{Default, Optional, Required};
 use Shape::{
-    ArmValues, Asked, Duration, Named, Number, Percent, RateLevels, Text, TextOrTexts, Texts, Whole, WholeLevels, Wholes,
-    Word,
+    ArmValues, Asked, Duration, Named, Number, Percent, RateLevels, Text, TextOrTexts, Texts, Whole, WholeLevels,
+    Wholes, Word,
 };
 
 /// Engines in specs, in the order of [`crate::question::Engine::NAMES`].

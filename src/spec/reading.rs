@@ -408,7 +408,8 @@ impl Reading<'_> {
     /// Reads an image named by digest.
     pub(super) fn image(&mut self, node: &Node) -> Option<String> {
         let text = self.reader.text(node, "a container image, `NAME@sha256:DIGEST`")?;
-        let named = text.split_once("@sha256:").filter(|(name, digest)| !name.is_empty() && Digest::parse(digest).is_some());
+        let named =
+            text.split_once("@sha256:").filter(|(name, digest)| !name.is_empty() && Digest::parse(digest).is_some());
         if named.is_none() {
             self.reader.problem(
                 Diagnostic::error(
@@ -492,10 +493,12 @@ impl Reading<'_> {
             return Some(text);
         }
         let listed = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        let mut problem =
-            Diagnostic::error(format!("`{text}` is not {noun}"), node.span.clone(), format!("expected one of {listed}"));
-        problem.help =
-            did_you_mean(&text, names.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+        let mut problem = Diagnostic::error(
+            format!("`{text}` is not {noun}"),
+            node.span.clone(),
+            format!("expected one of {listed}"),
+        );
+        problem.help = did_you_mean(&text, names.iter().copied()).map(|near| format!("did you mean `{near}`?"));
         self.reader.problem(problem);
         None
     }

@@ -1,0 +1,5 @@
+//! Text for people: what the pure stages found, at 80 columns.
+//!
+//! Invariant: nothing here computes; each renderer is a function of what it shows.
+
+pub mod plan;
