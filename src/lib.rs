@@ -14,6 +14,8 @@ pub mod yaml;
 pub mod question;
 pub mod spec;
 pub mod plan;
+pub mod init;
+pub mod schema;
 
 pub mod redact;
 pub mod row;

