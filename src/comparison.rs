@@ -303,7 +303,13 @@ impl<'a> Check<'a> {
         };
         if let Some((what, why)) = lost {
             let message = format!("a run of `{}` {what}: {why}", run.arm);
-            self.reasons.add("run.outcome", Severity::Void, number, message, "redo the block: `labbook run`".to_owned());
+            self.reasons.add(
+                "run.outcome",
+                Severity::Void,
+                number,
+                message,
+                "redo the block: `labbook run`".to_owned(),
+            );
             return false;
         }
         let mut stays = true;
@@ -328,8 +334,7 @@ impl<'a> Check<'a> {
 
     fn value(&self, block: &Block, left: &[Vec<&Record>; 2]) -> Option<BlockValue> {
         let [control, treatment] = left.each_ref().map(|runs| {
-            let values: Vec<f64> =
-                runs.iter().filter_map(|run| rules::value(run, self.condition.metric)).collect();
+            let values: Vec<f64> = runs.iter().filter_map(|run| rules::value(run, self.condition.metric)).collect();
             (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
         });
         let requests = |run: &&&Record| rules::row(run).and_then(|row| row.completed);
@@ -401,9 +406,10 @@ fn rules_beside(difference: &Difference) -> Vec<&'static str> {
 }
 
 fn explain(control: &str, treatment: &str, difference: &Difference) -> (String, String) {
-    let shown = |value: &Option<FactValue>| value.as_ref().map_or("(not observed)".to_owned(), |value| short(&value.to_string()));
-    let both =
-        format!("`{control}`: {}, `{treatment}`: {}", shown(&difference.control), shown(&difference.treatment));
+    let shown = |value: &Option<FactValue>| {
+        value.as_ref().map_or("(not observed)".to_owned(), |value| short(&value.to_string()))
+    };
+    let both = format!("`{control}`: {}, `{treatment}`: {}", shown(&difference.control), shown(&difference.treatment));
     let row = row_of(&difference.key);
     let observe = row.map_or(String::new(), |row| format!("observe it by {}", row.observe));
     match &difference.kind {
@@ -429,7 +435,8 @@ fn explain(control: &str, treatment: &str, difference: &Difference) -> (String, 
             row.map_or(String::new(), |row| format!("redo the block; {}", row.why)),
         ),
         _ => {
-            let help = if difference.key.starts_with("server.resolved.") || difference.key.starts_with("server.capacity.")
+            let help = if difference.key.starts_with("server.resolved.")
+                || difference.key.starts_with("server.capacity.")
             {
                 "if it differs because the factor does, list it under `entails`; otherwise redo the block".to_owned()
             } else {
@@ -494,4 +501,3 @@ impl Reasons {
         made.collect()
     }
 }
-

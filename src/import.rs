@@ -145,7 +145,8 @@ pub fn import(path: &Path, results: &Path, now: jiff::Timestamp) -> Result<Impor
         warnings,
     };
     fs::create_dir_all(&parent).map_err(|trouble| file(&parent, trouble))?;
-    let aside = tempfile::Builder::new().prefix(".import-").tempdir_in(&parent).map_err(|trouble| file(&parent, trouble))?;
+    let aside =
+        tempfile::Builder::new().prefix(".import-").tempdir_in(&parent).map_err(|trouble| file(&parent, trouble))?;
     let files = copy(aside.path(), folder, &kept, &names, &redactor, &mut made.redacted)?;
     if target.exists() {
         same_files(&target, &files)?;

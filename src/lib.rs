@@ -6,10 +6,21 @@ pub mod digest;
 pub mod fact;
 pub mod metric;
 pub mod noise;
+pub mod stats;
 
 pub mod diagnostic;
 pub mod question;
 pub mod yaml;
 
-pub mod record;
+pub mod redact;
 pub mod row;
+
+pub mod record;
+pub mod validity;
+
+pub mod rules;
+
+pub mod comparison;
+pub mod finding;
+
+pub mod import;

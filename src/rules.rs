@@ -87,13 +87,7 @@ pub struct Rule {
     pub test: Test,
 }
 
-const fn rule(
-    id: &'static str,
-    severity: Severity,
-    says: &'static str,
-    threshold: &'static str,
-    test: Test,
-) -> Rule {
+const fn rule(id: &'static str, severity: Severity, says: &'static str, threshold: &'static str, test: Test) -> Rule {
     Rule { id, severity, says, threshold, test }
 }
 
@@ -111,24 +105,66 @@ pub const RULES: &[Rule] = &[
     rule("S03", Block, "a planned run is missing and nothing explains it", "none: every planned run counts", CHECK),
     rule("S04", Claim, "fewer than three blocks", "3: below it the t interval is wider than most effects", CHECK),
     rule("S05", Claim, "the effect is below the noise floor", "the 97.5 % t quantile of the null control", FINDING),
-    rule("S06", Warn, "the curve bends upwards", "slope +0.10: twice what clean curves show", Test::Curve(curve::bends_up)),
+    rule(
+        "S06",
+        Warn,
+        "the curve bends upwards",
+        "slope +0.10: twice what clean curves show",
+        Test::Curve(curve::bends_up),
+    ),
     rule("S07", Warn, "one point stands out", "4 standard deviations of a difference", Test::Curve(curve::stands_out)),
     rule("S08", Claim, "the sign flips between neighbours", "5 %: above usual noise", Test::Curve(curve::flips)),
-    rule("S09", Warn, "a near-simple ratio", "1.5 % around 2, 3, 4, 8 and their inverses", Test::Curve(curve::simple_ratio)),
-    rule("S10", Warn, "mean and peak disagree", "15 points: the peak is one second", Test::Condition(condition::peak_and_mean)),
+    rule(
+        "S09",
+        Warn,
+        "a near-simple ratio",
+        "1.5 % around 2, 3, 4, 8 and their inverses",
+        Test::Curve(curve::simple_ratio),
+    ),
+    rule(
+        "S10",
+        Warn,
+        "mean and peak disagree",
+        "15 points: the peak is one second",
+        Test::Condition(condition::peak_and_mean),
+    ),
     rule("S11", Void, "impossible order of statistics", "none", RUN),
     rule("S12", Void, "identities do not hold", "2 %: rounding and ramps", RUN),
     rule("S13", Block, "the metric has another definition", "none", Test::Pair(pair::other_definition)),
     rule("S14", Block, "failed requests", "1 %, or 0.5 points between arms", Test::Pair(pair::failures_differ)),
     rule("S15", Block, "outputs too short or too long", "1 %", Test::Pair(pair::outputs_differ)),
-    rule("S16", Block, "inputs drift", "2 % against the plan; lengths equal between arms", Test::Pair(pair::lengths_differ)),
+    rule(
+        "S16",
+        Block,
+        "inputs drift",
+        "2 % against the plan; lengths equal between arms",
+        Test::Pair(pair::lengths_differ),
+    ),
     rule("S17", Warn, "load not reached", "0.8 of what was asked", RUN),
-    rule("S18", Block, "too short, or prompts per user differ", "30 s, 5 prompts a user", Test::Pair(pair::prompts_per_user)),
+    rule(
+        "S18",
+        Block,
+        "too short, or prompts per user differ",
+        "30 s, 5 prompts a user",
+        Test::Pair(pair::prompts_per_user),
+    ),
     rule("S19", Void, "not warm", "10 % from the later passes, 2 % a pass", In("rules::not_warm")),
-    rule("S20", Block, "cache hits in an uncached design", "1 %, or 1 point between arms", Test::Pair(pair::cache_hits_differ)),
+    rule(
+        "S20",
+        Block,
+        "cache hits in an uncached design",
+        "1 %, or 1 point between arms",
+        Test::Pair(pair::cache_hits_differ),
+    ),
     rule("S21", Warn, "prefill too fast", "0.3 of the cold value", RUN),
     rule("S22", Void, "physically impossible", "the peak of the GPUs used", RUN),
-    rule("S23", Block, "clocks differ", "2 % of the SM clock; 1 % of the window under heat", Test::Pair(pair::clocks_differ)),
+    rule(
+        "S23",
+        Block,
+        "clocks differ",
+        "2 % of the SM clock; 1 % of the window under heat",
+        Test::Pair(pair::clocks_differ),
+    ),
     rule("S24", Void, "not alone on the GPU", "500 MiB idle: the driver's own contexts", RUN),
     rule("S25", Block, "capacity differs", "1 %: launches differ by less", CHECK),
     rule("S26", Block, "graph coverage", "10 % padding", RUN),

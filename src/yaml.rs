@@ -642,7 +642,7 @@ mod tests {
         for level in 1..9 {
             let before = level - 1;
             let many = vec![format!("*a{before}"); 9].join(", ");
-            text += &format!("a{level}: &a{level} [{many}]\n");
+            text.push_str(&["a", &level.to_string(), ": &a", &level.to_string(), " [", &many, "]\n"].concat());
         }
         assert!(refused(&text).contains("beyond measure"));
         assert!(refused(&format!("{}{}", "[".repeat(200), "]".repeat(200))).contains("deeply nested"));

@@ -69,11 +69,8 @@ pub(super) fn select<'a>(
 ) -> Vec<Block<'a>> {
     let mut groups: BTreeMap<BlockKey, Vec<&Record>> = BTreeMap::new();
     for record in records.iter().filter(|record| record.tier != Tier::Look) {
-        let key = BlockKey {
-            experiment: record.experiment.clone(),
-            edition: record.edition.clone(),
-            block: record.block,
-        };
+        let key =
+            BlockKey { experiment: record.experiment.clone(), edition: record.edition.clone(), block: record.block };
         groups.entry(key).or_default().push(record);
     }
     let arms = [question.control.as_str(), condition.treatment.as_str()];
@@ -137,7 +134,10 @@ fn complete(
     let help = if key.experiment == question.experiment {
         "run what is missing: `labbook run`, or exclude the block with a reason".to_owned()
     } else {
-        format!("runs of experiment `{}` share no block with this one: measure both arms in one experiment", key.experiment)
+        format!(
+            "runs of experiment `{}` share no block with this one: measure both arms in one experiment",
+            key.experiment
+        )
     };
     reasons.add("S03", Severity::Block, key.block, message, help);
 }

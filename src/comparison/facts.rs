@@ -89,7 +89,8 @@ impl Check<'_> {
         };
         let inputs_agree = !self.foreign && !found.iter().any(doubtful);
         for difference in &mut found {
-            if difference.kind == Kind::Undeclared && inputs_agree && matches("server.resolved.<name>", &difference.key) {
+            if difference.kind == Kind::Undeclared && inputs_agree && matches("server.resolved.<name>", &difference.key)
+            {
                 difference.kind = Kind::Consequence("every input agrees, except for the factor");
             }
         }
@@ -259,7 +260,10 @@ impl Check<'_> {
     fn is_absent_by_nature(&self, pattern: &str, class: Class) -> bool {
         let pocket = self.question.engine == Some(Engine::Pocketmoe)
             && (class == Class::Environment && !pattern.starts_with("binaries") || pattern == "source.submodules");
-        pocket || pattern.starts_with("draft.") || pattern.starts_with("adapter.") || (class == Class::Hardware && !self.has_gpu())
+        pocket
+            || pattern.starts_with("draft.")
+            || pattern.starts_with("adapter.")
+            || (class == Class::Hardware && !self.has_gpu())
     }
 
     /// The factor was applied: each arm shows what it asked for, and the arms differ.

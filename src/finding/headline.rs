@@ -46,8 +46,7 @@ impl HeadlineFinding {
             reasons: Vec::new(),
         };
         let worst = chosen.iter().map(|(_, found)| found.outcome).min().unwrap_or(Outcome::Refused);
-        let comparisons: Option<Vec<&Comparison>> =
-            chosen.iter().map(|(checked, _)| checked.as_ref().ok()).collect();
+        let comparisons: Option<Vec<&Comparison>> = chosen.iter().map(|(checked, _)| checked.as_ref().ok()).collect();
         let Some(comparisons) = comparisons.filter(|comparisons| !comparisons.is_empty()) else {
             let refused = chosen.iter().filter(|(checked, _)| checked.is_err());
             let names: BTreeSet<&str> =
@@ -139,7 +138,9 @@ fn over_all(comparisons: &[&Comparison], delta: f64) -> (Option<Effect>, Verdict
 fn ratio_alone(sides: &[(&[f64], &[f64])], blocks: usize) -> Option<Effect> {
     let logs: Vec<f64> = sides
         .iter()
-        .flat_map(|(control, treatment)| control.iter().zip(*treatment).map(|(control, treatment)| (treatment / control).ln()))
+        .flat_map(|(control, treatment)| {
+            control.iter().zip(*treatment).map(|(control, treatment)| (treatment / control).ln())
+        })
         .collect();
     let ratio = stats::mean(&logs).ok()?.exp();
     Some(Effect { ratio, interval: None, blocks, p: None, p_holm: None, skewed: None })

@@ -11,9 +11,10 @@ use super::{ConditionFinding, Effect, Findings, HeadlineFinding};
 impl Findings {
     /// Returns the findings as JSON; floats as computed, absent numbers as `null`.
     pub fn to_json(&self, axis: Axis) -> Value {
-        let claims = self.claims.iter().map(|(name, claim)| {
-            (name.clone(), json!({ "verdict": claim.verdict.name(), "reasons": claim.reasons }))
-        });
+        let claims = self
+            .claims
+            .iter()
+            .map(|(name, claim)| (name.clone(), json!({ "verdict": claim.verdict.name(), "reasons": claim.reasons })));
         json!({
             "experiment": self.experiment,
             "edition": self.edition,
@@ -43,7 +44,12 @@ fn condition(found: &ConditionFinding, control: &str, axis: Axis) -> Value {
 fn level(level: &Level) -> Value {
     match level.0.parse::<u64>() {
         Ok(whole) => json!(whole),
-        Err(_) => level.0.parse::<f64>().ok().filter(|number| number.is_finite()).map_or(json!(level.0), |number| json!(number)),
+        Err(_) => level
+            .0
+            .parse::<f64>()
+            .ok()
+            .filter(|number| number.is_finite())
+            .map_or(json!(level.0), |number| json!(number)),
     }
 }
 

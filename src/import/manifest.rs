@@ -71,8 +71,24 @@ pub struct Manifest {
 }
 
 const KEYS: [&str; 18] = [
-    "import", "tier", "experiment", "engine", "factor", "arms", "control", "entails", "evidence", "repeats", "passes",
-    "margin", "headline", "claims", "workload", "source", "common", "sessions",
+    "import",
+    "tier",
+    "experiment",
+    "engine",
+    "factor",
+    "arms",
+    "control",
+    "entails",
+    "evidence",
+    "repeats",
+    "passes",
+    "margin",
+    "headline",
+    "claims",
+    "workload",
+    "source",
+    "common",
+    "sessions",
 ];
 
 /// Reads a manifest.
@@ -146,7 +162,11 @@ fn levels(reader: &mut Reader, fields: &Fields) -> (Axis, Vec<Level>) {
         for element in reader.one_or_many(node) {
             let Some(level) = level(reader, element) else { continue };
             if levels.contains(&level) {
-                reader.problem(Diagnostic::error(format!("level `{level}` stands twice"), element.span.clone(), "here"));
+                reader.problem(Diagnostic::error(
+                    format!("level `{level}` stands twice"),
+                    element.span.clone(),
+                    "here",
+                ));
             }
             levels.push(level);
         }
@@ -215,10 +235,8 @@ fn facts(reader: &mut Reader, node: &Node, above: &[&Fingerprint]) -> Fingerprin
 
 fn fact_value(reader: &mut Reader, node: &Node) -> Option<FactValue> {
     if let Value::Sequence(elements) = &node.value {
-        let texts: Option<Vec<String>> = elements
-            .iter()
-            .map(|element| reader.scalar(element, "text").map(|scalar| scalar.text.clone()))
-            .collect();
+        let texts: Option<Vec<String>> =
+            elements.iter().map(|element| reader.scalar(element, "text").map(|scalar| scalar.text.clone())).collect();
         return texts.map(FactValue::List);
     }
     let scalar = reader.scalar(node, "the value observed; leave the key out if it is unknown")?;
@@ -230,10 +248,27 @@ fn fact_value(reader: &mut Reader, node: &Node) -> Option<FactValue> {
 }
 
 fn run(reader: &mut Reader, node: &Node, axis: Axis, shared: &Shared) -> Option<Entry> {
-    let fields = reader.fields(node, "a run", &[
-        "arm", "block", "session", "position", "concurrency", "request_rate", "input_tokens", "pass", "attempt", "result",
-        "values", "format", "facts", "status", "reason",
-    ])?;
+    let fields = reader.fields(
+        node,
+        "a run",
+        &[
+            "arm",
+            "block",
+            "session",
+            "position",
+            "concurrency",
+            "request_rate",
+            "input_tokens",
+            "pass",
+            "attempt",
+            "result",
+            "values",
+            "format",
+            "facts",
+            "status",
+            "reason",
+        ],
+    )?;
     let whole = |reader: &mut Reader, key: &str| {
         fields.get(key).and_then(|node| reader.whole(node, 1..=MOST)).map(|number| number as u32)
     };
@@ -343,8 +378,10 @@ fn metric_of(reader: &mut Reader, name: &str, span: &Range<usize>) -> Option<Met
     let found = Metric::parse(name);
     if found.is_none() {
         let names: Vec<String> = Metric::all().into_iter().map(Metric::name).collect();
-        let mut problem = Diagnostic::error(format!("`{name}` is not a metric"), span.clone(), "not in the closed list");
-        problem.help = did_you_mean(name, names.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`?"));
+        let mut problem =
+            Diagnostic::error(format!("`{name}` is not a metric"), span.clone(), "not in the closed list");
+        problem.help =
+            did_you_mean(name, names.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`?"));
         reader.problem(problem);
     }
     found
@@ -416,7 +453,8 @@ fn experiment(reader: &mut Reader, fields: &Fields) -> Option<String> {
     let name = reader.text(node, "a name")?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if !name.bytes().all(plain) || name.starts_with('.') || name.len() > 100 {
-        let problem = Diagnostic::error(format!("`{}` cannot be a folder", name.escape_debug()), node.span.clone(), "here");
+        let problem =
+            Diagnostic::error(format!("`{}` cannot be a folder", name.escape_debug()), node.span.clone(), "here");
         reader.problem(problem.help("use letters, digits, `-`, `_` and `.`, at most 100"));
         return None;
     }
@@ -494,8 +532,11 @@ fn entails(reader: &mut Reader, fields: &Fields) -> Vec<String> {
         if matches("server.resolved.<name>", &key) || matches("server.capacity.<name>", &key) {
             entails.push(key);
         } else {
-            let problem = Diagnostic::error(format!("`{key}` is not an output"), node.span.clone(), "an input is never entailed");
-            reader.problem(problem.help("only `server.resolved.*` and `server.capacity.*` follow from a factor; make it part of the factor"));
+            let problem =
+                Diagnostic::error(format!("`{key}` is not an output"), node.span.clone(), "an input is never entailed");
+            reader.problem(problem.help(
+                "only `server.resolved.*` and `server.capacity.*` follow from a factor; make it part of the factor",
+            ));
         }
     }
     entails
@@ -597,7 +638,8 @@ fn claim(
     let by = fields.get("by").and_then(|node| {
         if !matches!(expect, Expect::Higher | Expect::Lower) {
             let problem = Diagnostic::error("`by` without a direction", node.span.clone(), "here");
-            reader.problem(problem.help("`by` goes with `higher` and `lower`; for the others the margin says how much"));
+            reader
+                .problem(problem.help("`by` goes with `higher` and `lower`; for the others the margin says how much"));
         }
         reader.percent(node, 0.0001..=100.0)
     });
@@ -607,8 +649,7 @@ fn claim(
 fn names_exist(reader: &mut Reader, question: &Question, nodes: &[Node], runs: &[Entry]) {
     for (node, run) in nodes.iter().zip(runs) {
         if !question.arms.contains_key(&run.arm) {
-            let mut problem =
-                Diagnostic::error(format!("`{}` is not an arm", run.arm), node.span.clone(), "this run");
+            let mut problem = Diagnostic::error(format!("`{}` is not an arm", run.arm), node.span.clone(), "this run");
             problem.help = did_you_mean(&run.arm, question.arms.keys().map(String::as_str))
                 .map(|near| format!("did you mean `{near}`?"));
             reader.problem(problem);

@@ -71,7 +71,10 @@ pub(super) fn not_interleaved(evidence: &Evidence) -> Option<Fault> {
     (apart_s > ORDER_APART_S || one_after_the_other).then(|| {
         Fault::new(
             Severity::Warn,
-            format!("the arms were not interleaved: the medians of their start times are {:.1} h apart", apart_s / 3600.0),
+            format!(
+                "the arms were not interleaved: the medians of their start times are {:.1} h apart",
+                apart_s / 3600.0
+            ),
             "run the arms in blocks, back to back and in alternating order: `labbook run` does",
         )
     })

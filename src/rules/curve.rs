@@ -145,7 +145,9 @@ pub(super) fn flips(curve: &Curve) -> Vec<(Level, Fault)> {
 
 /// S09: a ratio that smells of twice the cards or half the prompts.
 pub(super) fn simple_ratio(curve: &Curve) -> Vec<(Level, Fault)> {
-    let near = |point: &CurvePoint| SIMPLE_RATIOS.into_iter().find(|simple| (point.ratio() / simple - 1.0).abs() <= SIMPLE_SHARE);
+    let near = |point: &CurvePoint| {
+        SIMPLE_RATIOS.into_iter().find(|simple| (point.ratio() / simple - 1.0).abs() <= SIMPLE_SHARE)
+    };
     let judged = curve.points.iter().filter_map(|point| near(point).map(|simple| (point, simple)));
     judged
         .map(|(point, simple)| {
@@ -170,7 +172,10 @@ pub(super) fn discontinuity(curve: &Curve) -> Vec<(Level, Fault)> {
                     effect(far) * 100.0,
                     far.level
                 );
-                found.push((far.level.clone(), Fault::new(Severity::Warn, message, "measure this level again in both arms")));
+                found.push((
+                    far.level.clone(),
+                    Fault::new(Severity::Warn, message, "measure this level again in both arms"),
+                ));
             }
         }
     }
@@ -183,7 +188,8 @@ pub(super) fn too_good(curve: &Curve) -> Vec<(Level, Fault)> {
     suspect
         .map(|point| {
             let message = format!("an effect of {:+.1} % needs a second measurement", (point.ratio() - 1.0) * 100.0);
-            let help = "run both arms again in blocks, at least an hour later or on a second host: `labbook run --replicate`";
+            let help =
+                "run both arms again in blocks, at least an hour later or on a second host: `labbook run --replicate`";
             (point.level.clone(), Fault::new(Severity::Claim, message, help))
         })
         .collect()
@@ -253,7 +259,8 @@ mod tests {
     fn a_curve_of_nothing_or_of_one_point_is_silent() {
         for points in [&[][..], &[(1, 10.0, 10.1)][..], &[(1, 0.0, 10.0), (2, 1.0, f64::NAN)][..]] {
             let short = curve(points);
-            let found = [bends_up, stands_out, flips, simple_ratio, discontinuity, too_good].map(|rule| rule(&short).len());
+            let found =
+                [bends_up, stands_out, flips, simple_ratio, discontinuity, too_good].map(|rule| rule(&short).len());
             assert_eq!(found, [0; 6], "{points:?}");
         }
         assert!(floor_reason(0.01, 0.0).is_none());

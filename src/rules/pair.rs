@@ -71,7 +71,11 @@ pub(super) fn metric_absent(pair: &Pair) -> Option<Fault> {
     (!arms.is_empty()).then(|| {
         Fault::new(
             Severity::Block,
-            format!("`{}` is not in the result of `{}`; absent is neither zero nor another metric", pair.metric, arms.join("` and `")),
+            format!(
+                "`{}` is not in the result of `{}`; absent is neither zero nor another metric",
+                pair.metric,
+                arms.join("` and `")
+            ),
             "measure again with a client that writes it, or choose a metric that both runs have",
         )
     })
@@ -110,7 +114,10 @@ pub(super) fn outputs_differ(pair: &Pair) -> Option<Fault> {
     (apart(control, treatment) > OUTPUT_SHARE).then(|| {
         Fault::new(
             Severity::Block,
-            format!("{control:.1} output tokens a request in `{}`, {treatment:.1} in `{}`", pair.control.arm, pair.treatment.arm),
+            format!(
+                "{control:.1} output tokens a request in `{}`, {treatment:.1} in `{}`",
+                pair.control.arm, pair.treatment.arm
+            ),
             "ask for `ignore_eos`, so that both arms do the same work",
         )
     })
@@ -224,7 +231,8 @@ pub(super) fn tuning_differs(pair: &Pair) -> Option<Fault> {
 
 /// S28, between the arms: speculation did other work.
 pub(super) fn acceptance_differs(pair: &Pair) -> Option<Fault> {
-    let (control, treatment) = (value(pair.control, Metric::AcceptLength)?, value(pair.treatment, Metric::AcceptLength)?);
+    let (control, treatment) =
+        (value(pair.control, Metric::AcceptLength)?, value(pair.treatment, Metric::AcceptLength)?);
     (apart(control, treatment) > ACCEPT_SHARE).then(|| {
         Fault::new(
             Severity::Block,
@@ -242,7 +250,9 @@ pub(super) fn too_equal(pair: &Pair) -> Option<Fault> {
         let key = Metric::Latency(Statistic::Mean, span);
         compared.push((control.metrics.get(&key).copied(), treatment.metrics.get(&key).copied()));
     }
-    let same = compared.iter().all(|(one, two)| matches!((one, two), (Some(one), Some(two)) if apart(*one, *two) < SAME_DIGITS));
+    let same = compared
+        .iter()
+        .all(|(one, two)| matches!((one, two), (Some(one), Some(two)) if apart(*one, *two) < SAME_DIGITS));
     (same && pair.control.tier == Tier::Measured).then(|| {
         Fault::new(
             Severity::Warn,
@@ -255,5 +265,11 @@ pub(super) fn too_equal(pair: &Pair) -> Option<Fault> {
 /// Returns the relative difference of two positive numbers, in relation to the smaller one.
 fn apart(one: f64, two: f64) -> f64 {
     let smaller = one.abs().min(two.abs());
-    if one == two { 0.0 } else if smaller > 0.0 { (one - two).abs() / smaller } else { f64::INFINITY }
+    if one == two {
+        0.0
+    } else if smaller > 0.0 {
+        (one - two).abs() / smaller
+    } else {
+        f64::INFINITY
+    }
 }
