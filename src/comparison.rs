@@ -27,7 +27,7 @@ use crate::fact::{FactValue, Fingerprint};
 use crate::metric::Metric;
 use crate::question::{Level, Question};
 use crate::record::{Outcome, Record, Tier, Written};
-use crate::rules::{self, Evidence, Pair};
+use crate::rules::{self, Evidence, Fault, Pair};
 use crate::validity::{self, Severity};
 
 use applied::Proof;
@@ -319,10 +319,12 @@ impl<'a> Check<'a> {
             self.reasons.add("S32", Severity::Void, number, message, "find out which run it belongs to".to_owned());
         }
         let about_us = |fired: &validity::Fired| fired.metric.is_none_or(|metric| metric == self.condition.metric);
-        for fired in validity::judge(run).into_iter().filter(about_us) {
-            stays &= fired.severity != Severity::Void;
-            let message = format!("`{}`: {}", run.arm, fired.message);
-            self.reasons.add(fired.rule, fired.severity, number, message, fired.help);
+        let own = validity::judge(run).into_iter().filter(about_us);
+        let own = own.map(|fired| (fired.rule, Fault::new(fired.severity, fired.message, fired.help)));
+        for (rule, fault) in own.chain(rules::judge_run(run)) {
+            stays &= fault.severity != Severity::Void;
+            let message = format!("`{}`: {}", run.arm, fault.message);
+            self.reasons.add(rule, fault.severity, number, message, fault.help);
         }
         if let Some(nothing) = left_nothing(&run.written).filter(|_| stays) {
             stays = false;

@@ -8,6 +8,7 @@
 mod condition;
 mod curve;
 mod pair;
+mod run;
 
 use crate::metric::Metric;
 use crate::question::Level;
@@ -62,6 +63,8 @@ pub struct Evidence<'a> {
 /// Which function looks for it, and at what.
 #[derive(Debug, Clone, Copy)]
 pub enum Test {
+    /// One run, where [`crate::validity`] does not look.
+    Run(fn(&Record) -> Option<Fault>),
     /// Two runs of one block.
     Pair(fn(&Pair) -> Option<Fault>),
     /// All blocks of one condition.
@@ -156,8 +159,7 @@ pub const RULES: &[Rule] = &[
         "1 %, or 1 point between arms",
         Test::Pair(pair::cache_hits_differ),
     ),
-    rule("S21", Warn, "prefill too fast", "0.3 of the cold value", RUN),
-    rule("S22", Void, "physically impossible", "the peak of the GPUs used", RUN),
+    rule("S22", Void, "physically impossible", "the peak of the GPUs used", Test::Run(run::impossible)),
     rule(
         "S23",
         Block,
@@ -165,11 +167,12 @@ pub const RULES: &[Rule] = &[
         "2 % of the SM clock; 1 % of the window under heat",
         Test::Pair(pair::clocks_differ),
     ),
-    rule("S24", Void, "not alone on the GPU", "500 MiB idle: the driver's own contexts", RUN),
+    rule("S24", Void, "not alone on the GPU", "500 MiB idle: the driver's own contexts", Test::Run(run::not_alone)),
     rule("S25", Block, "capacity differs", "1 %: launches differ by less", CHECK),
-    rule("S26", Block, "graph coverage", "10 % padding", RUN),
+    rule("S26", Block, "graph coverage", "10 % padding", Test::Run(run::graph_coverage)),
     rule("S27", Warn, "tuned state differs", "none", Test::Pair(pair::tuning_differs)),
     rule("S28", Block, "speculation accepts another share", "3 %", Test::Pair(pair::acceptance_differs)),
+    rule("S28", Warn, "the text loops", "2 % distinct words: prose has ten times that", Test::Run(run::looping_text)),
     rule("S29", Block, "the treatment was not active", "none", CHECK),
     rule("S30", Warn, "order", "correlation 0.7; medians 2 h apart", Test::Condition(condition::not_interleaved)),
     rule("S31", Warn, "too equal", "4 digits: noise alone is larger", Test::Pair(pair::too_equal)),
@@ -177,8 +180,14 @@ pub const RULES: &[Rule] = &[
     rule("S32", Void, "the same result twice", "none", In("rules::duplicates")),
     rule("S35", Claim, "too good", "+50 %, -30 %: rarer than a mistake", Test::Curve(curve::too_good)),
     rule("S36", Block, "the client moved", "none", CHECK),
-    rule("S37", Warn, "clocks of the hosts disagree", "0.5 s", RUN),
-    rule("S38", Warn, "the first request was slow", "5 x the median of the next ten", RUN),
+    rule("S37", Warn, "clocks of the hosts disagree", "0.5 s", Test::Run(run::clock_offset)),
+    rule(
+        "S38",
+        Warn,
+        "the first request was slow",
+        "5 x the median of the next ten",
+        Test::Run(run::slow_first_request),
+    ),
     rule("S39", Block, "absent is not zero", "none", Test::Pair(pair::metric_absent)),
     rule("S45", Claim, "nothing proves that the treatment did anything", "none", FINDING),
     rule("S46", Claim, "a percentile of too few requests", "ln 0.025 / ln q: below it, it is the maximum", FINDING),
@@ -187,6 +196,15 @@ pub const RULES: &[Rule] = &[
 /// Returns what a rule says; `None` for an id that is not in the table.
 pub fn says(id: &str) -> Option<&'static str> {
     RULES.iter().find(|rule| rule.id == id).map(|rule| rule.says)
+}
+
+/// Returns what the rules about one run find that are not in [`crate::validity`].
+pub fn judge_run(record: &Record) -> Vec<(&'static str, Fault)> {
+    let tests = RULES.iter().filter_map(|rule| match rule.test {
+        Test::Run(test) => Some((rule.id, test)),
+        _ => None,
+    });
+    tests.filter_map(|(id, test)| test(record).map(|fault| (id, fault))).collect()
 }
 
 /// Returns what the rules about two runs find.

@@ -291,7 +291,7 @@ fn run(reader: &mut Reader, node: &Node, axis: Axis, shared: &Shared) -> Option<
     }
     Some(Entry {
         block: whole(reader, "block"),
-        attempt: whole(reader, "attempt").unwrap_or(1),
+        attempt: whole(reader, "attempt").unwrap_or_else(|| attempt_of(&session)),
         position: whole(reader, "position"),
         pass: whole(reader, "pass").unwrap_or(1),
         outcome: outcome(reader, &fields)?,
@@ -301,6 +301,12 @@ fn run(reader: &mut Reader, node: &Node, axis: Axis, shared: &Shared) -> Option<
         level,
         facts,
     })
+}
+
+/// A second attempt at `b03-off` is the session `b03-off.2`.
+fn attempt_of(session: &str) -> u32 {
+    let suffix = session.rsplit_once('.').and_then(|(_, suffix)| suffix.parse::<u32>().ok());
+    suffix.filter(|attempt| (2..=MOST as u32).contains(attempt)).unwrap_or(1)
 }
 
 fn session(reader: &mut Reader, node: &Node, shared: &Shared) -> Option<String> {

@@ -162,7 +162,8 @@ pub(super) fn simple_ratio(curve: &Curve) -> Vec<(Level, Fault)> {
 pub(super) fn discontinuity(curve: &Curve) -> Vec<(Level, Fault)> {
     let mut found = Vec::new();
     for two in curve.points.windows(2) {
-        let effect = |point: &CurvePoint| (point.ratio() - 1.0).abs();
+        // In relation to the larger one, so that exchanging the arms changes nothing.
+        let effect = |point: &CurvePoint| 1.0 - point.ratio().min(1.0 / point.ratio());
         for (equal, far) in [(&two[0], &two[1]), (&two[1], &two[0])] {
             if effect(equal) < EQUAL_SHARE && effect(far) > FAR_SHARE {
                 let message = format!(

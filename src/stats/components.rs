@@ -51,7 +51,9 @@ pub fn order_effect(d: &[f64], control_first: &[bool], confidence: f64) -> Resul
     let standard_error = (squares / df * n / determinant).sqrt();
     in_range(&[mean_log, order_log, standard_error])?;
     let half = t_upper_quantile(tail, df) * standard_error;
-    let t = if order_log == 0.0 { 0.0 } else { order_log / standard_error };
+    // What is left of the order by rounding is no order.
+    let largest = d.iter().fold(0.0, |largest: f64, d| largest.max(d.abs()));
+    let t = if order_log.abs() <= 1e-14 * largest { 0.0 } else { order_log / standard_error };
     Ok(OrderEffect {
         mean_log,
         order_log,

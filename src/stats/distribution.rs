@@ -5,8 +5,7 @@
 //! steps on the distribution function; noncentral t by its definition as a normal mean over a chi density.
 
 use statrs::distribution::{Binomial, ChiSquared, Continuous, ContinuousCDF, DiscreteCDF, StudentsT};
-use statrs::function::erf::erfc;
-use statrs::function::gamma::ln_gamma;
+use statrs::function::gamma::{gamma_ur, ln_gamma};
 
 const NEWTON_STEPS: usize = 8;
 
@@ -72,8 +71,16 @@ pub(super) fn noncentral_t_cdf(t: f64, df: f64, delta: f64) -> f64 {
     over_chi(t, df, |s| normal_cdf(t * s - delta))
 }
 
+/// Φ(z) by the incomplete gamma function: erfc(x) = Q(1/2, x²).
 fn normal_cdf(z: f64) -> f64 {
-    0.5 * erfc(-z / std::f64::consts::SQRT_2)
+    /// Beyond it the tail is below the smallest number.
+    const FAR: f64 = 38.0;
+    let half_square = 0.5 * z * z;
+    if half_square == 0.0 {
+        return 0.5;
+    }
+    let tail = if z.abs() > FAR { 0.0 } else { 0.5 * gamma_ur(0.5, half_square) };
+    if z < 0.0 { tail } else { 1.0 - tail }
 }
 
 /// Nodes and weights of the 16-point Gauss–Legendre rule on [−1, 1], the positive half.

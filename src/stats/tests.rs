@@ -106,6 +106,7 @@ fn blocks_that_do_not_vary_are_decided_and_say_so() {
     assert_eq!((outside.p_lower, outside.p_upper, outside.equivalent), (0.0, 1.0, false));
     assert_eq!(at_least_better(&five, &five, 0.0, Direction::Lower).expect("a result").p, 1.0);
     assert_eq!(order_effect(&[0.0; 4], &[true, false, true, false], 0.95).expect("a result").p_order, 1.0);
+    assert_eq!(order_effect(&[0.1; 3], &[true, false, true], 0.95).expect("a result").p_order, 1.0);
     assert_eq!(order_effect(&[0.1, 0.0, 0.1, 0.0], &[true, false, true, false], 0.95).expect("ok").p_order, 0.0);
     assert_eq!(
         largest_gap(&[3.0; 12]).expect("a gap"),
@@ -150,6 +151,11 @@ fn student_and_chi_square_have_twelve_digits() {
         near(chi_square_quantile(probability, df), wanted, 1e-12);
     }
     near(binomial_cdf(2, 5, 0.5), 0.5, 1e-14);
+    near(noncentral_t_survival(1e-200, 3.0, 1e-200), 0.5, 1e-12);
+    for confidence in [1e-9, 1.0 - 1e-15] {
+        let found = paired_fieller(&[1.0, 1.1, 1.2, 1.3], &[1.1, 1.2, 1.4, 1.4], confidence);
+        assert!(found.is_err() || found.is_ok_and(|found| found.low <= found.ratio && found.ratio <= found.high));
+    }
 }
 
 #[test]
@@ -164,6 +170,10 @@ fn noncentral_t_agrees_with_its_definition() {
         near(noncentral_t_survival(t, df, delta), wanted, 1e-11);
         near(noncentral_t_cdf(t, df, delta), 1.0 - wanted, 1e-6);
     }
+    // At t = 0 it is the normal distribution; erfc of statrs has ten digits only, which is why it is not used.
+    near(noncentral_t_survival(0.0, 9.0, -1.2 * std::f64::consts::SQRT_2), 0.5 * 0.089_686_021_770_364_632, 1e-13);
+    near(noncentral_t_survival(0.0, 9.0, -3.0 * std::f64::consts::SQRT_2), 0.5 * 2.209_049_699_858_544_1e-5, 1e-13);
+    near(noncentral_t_survival(0.0, 9.0, 0.6 * std::f64::consts::SQRT_2), 0.5 * 1.603_856_090_847_925_9, 1e-13);
     for (t, df) in [(1.5, 1.0), (700.0, 1.0), (2.0, 2.0), (3.0, 5.0), (2.1, 40.0), (2.0, 900.0)] {
         near(noncentral_t_survival(t, df, 0.0), t_survival(t, df), 1e-10);
     }
