@@ -192,6 +192,11 @@ impl Fingerprint {
         self.0.extend(other.0.iter().map(|(key, value)| (key.clone(), value.clone())));
     }
 
+    /// Forgets every observation that `other` does not share.
+    pub fn keep_equal(&mut self, other: &Self) {
+        self.0.retain(|key, value| other.0.get(key).is_some_and(|found| found.same(value)));
+    }
+
     /// Returns how many facts there are.
     pub fn len(&self) -> usize {
         self.0.len()

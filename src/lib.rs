@@ -31,5 +31,10 @@ pub mod engine;
 pub mod client;
 pub mod runner;
 
+pub mod rules;
+pub mod comparison;
+pub mod finding;
+
+pub mod import;
 pub mod report;
 pub mod cli;
