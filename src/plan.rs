@@ -397,6 +397,14 @@ pub struct Spread {
     pub source: String,
 }
 
+impl Spread {
+    /// Returns a guess for a host that was never measured: launches of one arm differed by 0.4 to 2.5 % in throughput on an
+    /// H200, so 1 % is neither the best nor the worst case.
+    pub fn assumed() -> Self {
+        Self { sd_log: 0.01, source: "assumed: launches of one arm differ by about 1 %".to_owned() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,5 +2,8 @@
 //!
 //! Invariant: nothing here computes; each renderer is a function of what it shows.
 
+pub mod comparison;
+pub mod pair;
 pub mod plan;
 pub mod progress;
+pub mod record;

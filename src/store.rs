@@ -16,7 +16,7 @@ mod read;
 mod seal;
 mod verify;
 
-pub use read::{Found, SealedFiles};
+pub use read::{Found, SealedFiles, other_evidence};
 pub use seal::{SealedRun, SealedSession};
 pub use verify::{Problem, Wrong};
 
@@ -164,18 +164,36 @@ impl Edition {
         format!("{}/{}", self.experiment, self.edition)
     }
 
-    /// Writes the spec, the design and the plan, once. A design that is there must be the same; spec and plan stay as they were.
+    /// Returns the folder with the files that the frozen spec names (patches, data sets).
+    pub fn inputs(&self) -> PathBuf {
+        self.folder.join("inputs")
+    }
+
+    /// Writes the spec, the files it names (path and bytes), the design and the plan, once. A design that is there must be the
+    /// same; spec and plan stay as they were.
     ///
     /// # Errors
     ///
     /// Another design, or a file that cannot be written.
-    pub fn freeze(&self, spec: &str, design: &Value, plan: &Value) -> Result<(), StoreError> {
+    pub fn freeze(
+        &self,
+        spec: &str,
+        inputs: &[(String, Vec<u8>)],
+        design: &Value,
+        plan: &Value,
+    ) -> Result<(), StoreError> {
         let design_text = format!("{}\n", crate::digest::canonical_json(design));
         let path = self.folder.join("design.json");
         if let Ok(present) = fs::read_to_string(&path) {
             return if present == design_text { Ok(()) } else { Err(StoreError::Taken { path }) };
         }
         write_once(&self.folder.join("spec.yaml"), spec.as_bytes())?;
+        for (name, bytes) in inputs {
+            if !is_harmless(name) {
+                return Err(StoreError::Name { name: name.clone() });
+            }
+            write_once(&self.inputs().join(name), bytes)?;
+        }
         let plan = crate::run::bytes_of(plan);
         write_once(&self.folder.join("plan.json"), &plan)?;
         // The design comes last: an edition without it was never frozen.

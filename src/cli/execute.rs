@@ -314,7 +314,12 @@ impl<'o> Bookkeeper<'o> {
     fn open(opened: &'o Opened) -> Result<Self, Failure> {
         let edition = &opened.edition;
         let plan = plan::plan(&opened.spec).to_json();
-        edition.freeze(&opened.text, &opened.spec.design(), &plan).map_err(failed)?;
+        let mut inputs = Vec::new();
+        for path in opened.spec.files.keys() {
+            let bytes = fs::read(opened.spec_folder.join(path)).map_err(failed)?;
+            inputs.push((path.clone(), bytes));
+        }
+        edition.freeze(&opened.text, &inputs, &opened.spec.design(), &plan).map_err(failed)?;
         edition.tidy().map_err(failed)?;
         let mut keeper = Self { opened, standing: Standing::default(), inbox: None, finished: 0, failed: 0 };
         keeper.refresh()?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::open::{Opened, open, read_spec};
 use super::{Answer, Exit, Failure, Format, Terminal};
+use crate::comparison::{BlockValue, Comparison, Condition};
 use crate::engine::{self, Place};
 use crate::init::{self, Written};
 use crate::metric::Metric;
@@ -82,7 +83,7 @@ pub(super) fn plan(terminal: &mut Terminal, path: &Path, commands: bool, format:
 fn known_from_before(opened: &Opened) -> (Timings, Spread) {
     let spec = &opened.spec;
     let timings = measured_timings(opened).unwrap_or_else(|| Timings::assumed(spec));
-    let spread = measured_spread(opened).unwrap_or_else(|| Spread::assumed(headline_metric(opened)));
+    let spread = measured_spread(opened).unwrap_or_else(Spread::assumed);
     (timings, spread)
 }
 
@@ -112,15 +113,27 @@ fn measured_spread(opened: &Opened) -> Option<Spread> {
     let standing = opened.edition.sound_ledger().ok()?.standing();
     let question = &opened.spec.question;
     let records = opened.edition.records(question, &standing).ok()?;
-    let findings = crate::finding::Findings::of(question, &records);
     let metric = headline_metric(opened);
-    let (sd_log, blocks) = findings.spread(metric)?;
-    Some(Spread { sd_log, source: format!("{metric} over {blocks} blocks of this experiment") })
+    let mut noisiest: Option<(f64, usize)> = None;
+    for treatment in question.treatments() {
+        for level in &question.levels {
+            let condition = Condition { metric, treatment: treatment.to_owned(), level: level.clone() };
+            let Ok(comparison) = Comparison::check(question, &records, &condition) else { continue };
+            let side = |value: fn(&BlockValue) -> f64| comparison.values().iter().map(value).collect::<Vec<f64>>();
+            let paired = stats::paired_log_ratio(&side(|block| block.control), &side(|block| block.treatment), 0.95);
+            let Ok(paired) = paired else { continue };
+            if noisiest.is_none_or(|(sd, _)| paired.sd_log > sd) {
+                noisiest = Some((paired.sd_log, comparison.values().len()));
+            }
+        }
+    }
+    let (sd_log, blocks) = noisiest?;
+    Some(Spread { sd_log, source: format!("{metric}, the noisiest level over {blocks} blocks of this experiment") })
 }
 
 /// Returns the smallest effect that is found in 80 of 100 experiments; `None` below two blocks.
 fn resolvable(spread: &Spread, blocks: u32) -> Option<f64> {
-    stats::minimum_detectable_effect(spread.sd_log, blocks as usize, 0.05, 0.8).ok().map(|effect| effect.exp() - 1.0)
+    stats::minimum_detectable_effect(spread.sd_log, blocks, 0.05, 0.8).ok().map(|effect| effect.exp() - 1.0)
 }
 
 fn session_commands(opened: &Opened, plan: &Plan) -> Result<Vec<SessionCommands>, Failure> {

@@ -7,9 +7,7 @@ use super::open::{Opened, lab_folder, open, specs_of};
 use super::{Answer, Exit, Failure, Format, Terminal, Trouble};
 use crate::diagnostic::printable;
 use crate::digest::Digest;
-use crate::import;
 use crate::report::record as report;
-use crate::run::Status;
 use crate::spec;
 use crate::store::{Edition, Found, Problem, SealedRun, Store, StoreError};
 use crate::yaml;
@@ -48,10 +46,6 @@ pub(super) fn check(terminal: &mut Terminal) -> Answer {
             }
         }
     }
-    for problem in import::verify(&store.results()).map_err(|error| Failure::of(Exit::RunFailed, &error))? {
-        wrong += 1;
-        writeln!(terminal.out, "{}", printable(&problem))?;
-    }
     if wrong > 0 {
         writeln!(terminal.err, "{wrong} files are not as they were sealed")?;
         return Ok(Exit::EvidenceSaysNo);
@@ -67,7 +61,7 @@ fn claims_on(edition: &Edition, problem: &Problem) -> Vec<String> {
     let path = edition.folder.join("spec.yaml");
     let Ok(text) = std::fs::read_to_string(&path) else { return Vec::new() };
     let name = format!("{}.yaml", edition.experiment);
-    let Ok((spec, _)) = spec::parse(&yaml::source(name, &text), &edition.folder) else { return Vec::new() };
+    let Ok((spec, _)) = spec::parse(&yaml::source(name, &text), &edition.inputs()) else { return Vec::new() };
     let question = &spec.question;
     let runs: Vec<SealedRun> = edition
         .all_sealed()
@@ -192,19 +186,11 @@ pub(super) fn frozen(edition: &Edition) -> Result<spec::Spec, Trouble> {
     })?;
     // The file's stem is the experiment's name.
     let source = yaml::source(format!("{}.yaml", edition.experiment), &text);
-    let (spec, _) = spec::parse_frozen(&source)?;
+    let (spec, _) = spec::parse(&source, &edition.inputs())?;
     Ok(spec)
 }
 
-/// Returns the status word of a run.
-pub(super) fn word(status: Status) -> &'static str {
-    match status {
-        Status::Finished => "finished",
-        Status::Failed => "failed",
-    }
-}
-
-/// Kept for callers that only need the opened spec's records.
+/// Returns the records of a spec's edition.
 pub(super) fn records(opened: &Opened) -> Result<Vec<crate::record::Record>, Failure> {
     let standing = opened.edition.sound_ledger().map_err(|error| failed(&error))?.standing();
     opened.edition.records(&opened.spec.question, &standing).map_err(|error| failed(&error))

@@ -189,7 +189,7 @@ impl Edition {
 
 /// Returns folder name in the host's queue and label of each planned trial.
 pub(super) fn trial_folders(planned: &PlannedSession) -> Vec<(String, String)> {
-    let folder = |(index, trial): (usize, &PlannedTrial)| (format!("{:02}-{}", index + 1, trial.label), trial.label.clone());
+    let folder = |(index, trial): (usize, &PlannedTrial)| (format!("{index:02}-{}", trial.label), trial.label.clone());
     planned.trials.iter().enumerate().map(folder).collect()
 }
 
