@@ -3,6 +3,8 @@
 //! Invariant: a fact is observed, never copied from a spec; a key that is absent is unknown, and unknown is not equal to
 //! anything, not even to unknown.
 
+pub mod table;
+
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -2,15 +2,12 @@
 //!
 //! Sealed runs and imported ones both become a [`Record`]. Invariant: nothing here is derived from a spec.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::fact::Fingerprint;
-use crate::metric::Metric;
 use crate::question::Level;
-use crate::row::Row;
+pub use crate::row::Written;
 
 /// How much a record may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -35,21 +32,6 @@ pub enum Outcome {
     Superseded(String),
     /// Taken out by a person, with the reason.
     Excluded(String),
-}
-
-/// What the client left behind.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Written {
-    /// One readable row.
-    Row(Box<Row>),
-    /// Numbers transcribed from a text.
-    Values(BTreeMap<Metric, f64>),
-    /// No file, or a file of zero bytes.
-    Nothing,
-    /// A file that holds no readable row; what is wrong with it.
-    Unreadable(String),
-    /// A file with this many rows although one run writes one.
-    Several(usize),
 }
 
 /// One trial's record.
