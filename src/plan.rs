@@ -240,7 +240,7 @@ impl<'a> Order<'a> {
     }
 }
 
-/// A generator whose stream is fixed for ever: SplitMix64 of Steele, Lea and Flood, *Fast Splittable Pseudorandom Number
+/// A generator whose stream is fixed for ever: `SplitMix64` of Steele, Lea and Flood, *Fast Splittable Pseudorandom Number
 /// Generators*, OOPSLA 2014, with the constants of Vigna's public-domain version.
 struct SplitMix64(u64);
 

@@ -204,14 +204,14 @@ fn resolution(out: &mut String, view: &PlanView<'_>) {
         None => "nothing: an interval needs at least two blocks".to_owned(),
     };
     row(out, "effect", &text);
-    if let (Some(effect), Some(margin)) = (view.effect, view.spec.question.margin) {
-        if effect > margin {
-            let text = format!(
-                "the margin of {} is finer than that: claims of `unchanged` will be inconclusive; more blocks help",
-                percent(margin)
-            );
-            row(out, "warning", &text);
-        }
+    if let (Some(effect), Some(margin)) = (view.effect, view.spec.question.margin)
+        && effect > margin
+    {
+        let text = format!(
+            "the margin of {} is finer than that: claims of `unchanged` will be inconclusive; more blocks help",
+            percent(margin)
+        );
+        row(out, "warning", &text);
     }
 }
 
@@ -322,7 +322,7 @@ fn wrapped(text: &str, indent: usize) -> String {
             line.push(' ');
         }
     }
-    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+    lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
 fn columns(text: &str) -> usize {

@@ -410,6 +410,7 @@ impl Reading<'_> {
         let found = match target {
             Target::Argument(name) => flags::unsafe_argument(name, &asked),
             Target::Variable(name) => flags::unsafe_variable(name, &asked),
+            Target::ClientArgument(name) => flags::unsafe_client_argument(name, &asked),
             _ => None,
         };
         if let Some(found) = found {

@@ -324,13 +324,11 @@ impl Reading<'_> {
                     .help("add one of `image:`, `venv:` and `lock:`"),
             );
         }
-        if let Some(environment) = environment {
-            if !environment.build.is_empty() && !said.contains(&"environment.lock") {
-                self.reader.problem(
-                    Diagnostic::error("`build` without a lock file", environment_at, "in here")
-                        .help("add `lock:`, which says what is built"),
-                );
-            }
+        if environment.is_some_and(|asked| !asked.build.is_empty()) && !said.contains(&"environment.lock") {
+            self.reader.problem(
+                Diagnostic::error("`build` without a lock file", environment_at, "in here")
+                    .help("add `lock:`, which says what is built"),
+            );
         }
         if real && top.get("source").is_none() && top.get("environment").is_none() && said.is_empty() {
             self.reader.problem(
