@@ -313,7 +313,7 @@ fn an_empty_value_is_a_problem_at_every_key() {
         let mut problems_of_it = problems.problems.iter();
         let first = problems_of_it.find(|problem| problem.severity == Severity::Error).expect("an error");
         let (row, column) = problems.line_column(first.primary.0.start);
-        let _ = write!(out, "{:24} {row}:{column} {}\n", key.trim(), first.title);
+        let _ = writeln!(out, "{:24} {row}:{column} {}", key.trim(), first.title);
     }
     pinned("empty_values", &out);
 }
