@@ -1,6 +1,4 @@
-//! Text for people: what the pure stages found, at 80 columns.
-//!
-//! Invariant: nothing here computes; each renderer is a function of what it shows.
+//! What a person reads: pure functions from results to text. Nothing here computes a result, and nothing else shows one.
 
 pub mod comparison;
 pub mod pair;

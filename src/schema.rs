@@ -74,9 +74,8 @@ fn shape(shape: &Shape) -> Map<String, Value> {
         Shape::RateLevels => {
             levels(&json!({ "anyOf": [{ "type": "number", "exclusiveMinimum": 0 }, { "const": "inf" }] }))
         }
-        Shape::Asked => json!({ "anyOf": [scalar(), list(&scalar())] }),
         Shape::Texts => list(&scalar()),
-        Shape::TextOrTexts => json!({ "anyOf": [scalar(), list(&scalar())] }),
+        Shape::Asked | Shape::TextOrTexts => json!({ "anyOf": [scalar(), list(&scalar())] }),
         Shape::Wholes => list(&json!({ "type": "integer", "minimum": 0 })),
         Shape::Table(table) => Value::Object(object(table)),
         Shape::Named(value) => {

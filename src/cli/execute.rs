@@ -17,12 +17,11 @@ use crate::ledger::{Happened, Standing};
 use crate::plan::{self, Kind, PlannedSession};
 use crate::probe::Ask;
 use crate::question::Level;
-use crate::record::Record;
 use crate::report::progress;
 use crate::runner::missing::{self, Missing};
 use crate::runner::{Drive, Ending, Event, Keeper, RunError, Sealed};
 use crate::spec::{HostVia, Spec};
-use crate::store::{Edition, SealedSession, Store, StoreError, other_evidence};
+use crate::store::{SealedSession, Store, StoreError, other_evidence};
 use crate::validity::{self, Severity};
 use crate::{diagnostic, rules, script};
 
@@ -652,15 +651,4 @@ pub(super) fn stop(terminal: &mut Terminal, spec: &Path) -> Answer {
     }
     writeln!(terminal.err, "stopped; `labbook run {}` goes on with what is missing", spec.display())?;
     Ok(Exit::Done)
-}
-
-/// Returns the records of one sealed session.
-pub(super) fn records_of(opened: &Opened, sealed: &SealedSession) -> Result<Vec<Record>, Failure> {
-    let standing = opened.edition.sound_ledger().map_err(failed)?.standing();
-    Ok(opened.edition.records_of(sealed, &opened.spec.question, &standing))
-}
-
-/// Returns the edition that a spec stands for.
-pub(super) fn edition_of(root: &Path, spec: &Spec) -> Edition {
-    Store::new(root).edition(&spec.question.experiment, &spec.edition().short(8))
 }

@@ -57,7 +57,7 @@ pub(super) fn plan(terminal: &mut Terminal, path: &Path, commands: bool, format:
     let plan = plan::plan(spec);
     let (timings, spread) = known_from_before(&opened);
     let cost = plan::cost(spec, &plan.sessions, &timings);
-    let effect = resolvable(&spread, spec.question.repeats);
+    let effect = plan::resolvable_effect(&spread, spec.question.repeats);
     let commands = if commands { session_commands(&opened, &plan)? } else { Vec::new() };
     match format {
         Format::Text => {
@@ -129,11 +129,6 @@ fn measured_spread(opened: &Opened) -> Option<Spread> {
     }
     let (sd_log, blocks) = noisiest?;
     Some(Spread { sd_log, source: format!("{metric}, the noisiest level over {blocks} blocks of this experiment") })
-}
-
-/// Returns the smallest effect that is found in 80 of 100 experiments; `None` below two blocks.
-fn resolvable(spread: &Spread, blocks: u32) -> Option<f64> {
-    stats::minimum_detectable_effect(spread.sd_log, blocks, 0.05, 0.8).ok().map(|effect| effect.exp() - 1.0)
 }
 
 fn session_commands(opened: &Opened, plan: &Plan) -> Result<Vec<SessionCommands>, Failure> {
