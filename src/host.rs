@@ -1,5 +1,5 @@
-//! A host: where sessions run. Five acts are all that an execution needs of one: place a folder, start the runner, read a
-//! file from an offset, fetch a folder, and write a small file (a request to stop).
+//! A host: where sessions run. A few acts are all that an execution needs of one: install the programs, queue a session, start
+//! the runner, read a file from an offset, fetch a folder, ask for a stop.
 //!
 //! Invariant: every act may be repeated without harm, since a caller cannot always know whether the last one happened.
 
@@ -7,6 +7,8 @@ use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use crate::script::input::{self, PlaceError, SessionInput};
 
 /// What went wrong with a host, and where.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +23,9 @@ pub enum HostError {
         /// What the system said.
         source: io::Error,
     },
+    /// A session could not be put in the queue.
+    #[error("cannot queue a session")]
+    Queue(#[from] PlaceError),
     /// The runner could not be started.
     #[error("cannot start the runner in `{folder}`: {reason}")]
     Start {
@@ -44,14 +49,26 @@ pub trait Host {
     /// Returns the folder on the host that belongs to `label` (an experiment and its edition).
     fn folder(&self, label: &str) -> PathBuf;
 
-    /// Puts a file in place whole, or not at all; the same content again changes nothing.
-    fn place(&self, path: &Path, content: &[u8]) -> Result<(), HostError>;
+    /// Makes the host folder with the programs that run there.
+    fn install(&self, folder: &Path) -> Result<(), HostError>;
+
+    /// Puts a session in the queue of a host folder, whole or not at all.
+    fn queue(&self, folder: &Path, sequence: u16, session: &SessionInput) -> Result<(), HostError>;
 
     /// Puts a program in place; like [`Host::place`], and it may be executed.
     fn place_program(&self, path: &Path, program: &Path) -> Result<(), HostError>;
 
     /// Starts the runner of a host folder and returns at once; a second start while one lives is harmless.
     fn start(&self, folder: &Path) -> Result<(), HostError>;
+
+    /// Returns whether the runner of a host folder lives.
+    fn alive(&self, folder: &Path) -> Result<bool, HostError>;
+
+    /// Asks the runner of a host folder to end cleanly, and the session that runs with it.
+    fn request_stop(&self, folder: &Path) -> Result<(), HostError>;
+
+    /// Takes such a request back.
+    fn withdraw_stop(&self, folder: &Path) -> Result<(), HostError>;
 
     /// Returns the bytes of a file from `offset` on; none where the file is absent.
     fn read(&self, path: &Path, offset: u64) -> Result<Vec<u8>, HostError>;
@@ -62,6 +79,8 @@ pub trait Host {
     /// Copies a folder of regular files here, into a folder that does not exist yet.
     fn fetch(&self, folder: &Path, into: &Path) -> Result<(), HostError>;
 }
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// This machine.
 #[derive(Debug)]
@@ -86,16 +105,12 @@ impl Host for Local {
         self.root.join(label)
     }
 
-    fn place(&self, path: &Path, content: &[u8]) -> Result<(), HostError> {
-        if fs::read(path).is_ok_and(|present| present == content) {
-            return Ok(());
-        }
-        let folder = path.parent().unwrap_or(path);
-        fs::create_dir_all(folder).map_err(files("make the folder", folder))?;
-        let mut aside = tempfile::NamedTempFile::new_in(folder).map_err(files("write in", folder))?;
-        io::Write::write_all(&mut aside, content).map_err(files("write", path))?;
-        aside.as_file().sync_all().map_err(files("write", path))?;
-        aside.persist(path).map_err(|trouble| files("write", path)(trouble.error))?;
+    fn install(&self, folder: &Path) -> Result<(), HostError> {
+        Ok(input::install(folder)?)
+    }
+
+    fn queue(&self, folder: &Path, sequence: u16, session: &SessionInput) -> Result<(), HostError> {
+        input::place(folder, sequence, session)?;
         Ok(())
     }
 
@@ -125,6 +140,35 @@ impl Host for Local {
             .status()
             .map_err(|trouble| failed(format!("setsid: {trouble}")))?;
         if status.success() { Ok(()) } else { Err(failed(format!("setsid ended with {status}"))) }
+    }
+
+    fn alive(&self, folder: &Path) -> Result<bool, HostError> {
+        let claim = self.read(&folder.join("runner"), 0)?;
+        let claim = String::from_utf8_lossy(&claim);
+        let mut words = claim.split_whitespace();
+        let (Some(pid), Some(start), Some(boot)) = (words.next(), words.next(), words.next()) else { return Ok(false) };
+        if pid.parse::<u32>().is_err() || fs::read_to_string(BOOT_ID).is_ok_and(|current| current.trim() != boot) {
+            return Ok(false);
+        }
+        let stat = self.read(Path::new(&format!("/proc/{pid}/stat")), 0)?;
+        let stat = String::from_utf8_lossy(&stat);
+        // The name in the second field may hold anything, so fields are counted from the last parenthesis: state is the
+        // first after it, the start time the twentieth.
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split_whitespace().collect();
+        Ok(fields.first().is_some_and(|state| *state != "Z") && fields.get(19) == Some(&start))
+    }
+
+    fn request_stop(&self, folder: &Path) -> Result<(), HostError> {
+        let path = folder.join("stop");
+        fs::write(&path, b"").map_err(files("write", &path))
+    }
+
+    fn withdraw_stop(&self, folder: &Path) -> Result<(), HostError> {
+        let path = folder.join("stop");
+        match fs::remove_file(&path) {
+            Err(trouble) if trouble.kind() != io::ErrorKind::NotFound => Err(files("remove", &path)(trouble)),
+            _ => Ok(()),
+        }
     }
 
     fn read(&self, path: &Path, offset: u64) -> Result<Vec<u8>, HostError> {
@@ -182,9 +226,13 @@ mod tests {
         let folder = host.folder("x-00000000");
         assert!(host.list(&folder).expect("no folder, no names").is_empty());
         assert!(host.read(&folder.join("journal"), 7).expect("no file, no bytes").is_empty());
+        assert!(!host.alive(&folder).expect("no runner"));
         for _ in 0..2 {
-            host.place(&folder.join("a/b"), b"content").expect("placed");
+            host.install(&folder).expect("installed");
+            host.withdraw_stop(&folder).expect("nothing to withdraw");
         }
+        fs::create_dir_all(folder.join("a")).expect("a folder");
+        fs::write(folder.join("a/b"), b"content").expect("written");
         assert_eq!(host.read(&folder.join("a/b"), 3).expect("read"), b"tent");
         assert_eq!(host.list(&folder.join("a")).expect("listed"), ["b"]);
         let fetched = root.path().join("here");

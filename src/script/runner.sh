@@ -2,15 +2,13 @@
 # Runs the queue of a host folder, one session after another. Start: cd FOLDER && setsid sh runner.sh >>runner.log 2>&1 </dev/null &
 # A second start beside a living one changes nothing. A file `stop` or SIGTERM ends it cleanly, the session with it.
 # Exit: 0 drained, stopped or already running, 64 usage, 69 the lease is another folder's, 74 cannot write, 75 the host is dirty.
-# shellcheck disable=SC1091 # the functions of session.sh
-. ./session.sh
-umask 077
+# shellcheck disable=SC1091,SC2015 # the functions of session.sh; A && B || C is meant as it reads
+. ./session.sh && umask 077
 HERE=$(pwd -P) NONCE=$(random 8) STOPPED='' SESSION='' GPUS='' && ! text gpus || GPUS=$VALUE
 case $GPUS in *[!A-Za-z0-9.,_-]*) echo "gpus holds '$GPUS', wanted a list like 0,1,2,3" >&2 && exit 64 ;; esac
 LEASE=${LABBOOK_LEASE_DIR:-/var/tmp}/labbook-lease${GPUS:+-$GPUS}
 born $$ && ME="$$ $START $BOOT $NONCE"
-
-die() { echo "$2" >&2 && exit "$1"; }
+die() { echo "$2" >&2; exit "$1"; } # CODE TEXT, also where nothing can be written
 note() { printf '%s %s %s %s\n' "$(stamp)" "$1" "$2" "$3" >>journal || die 74 "cannot write journal"; } # EVENT NAME CODE
 alive() { # "PID START BOOT …": it lives
     # shellcheck disable=SC2086 # words are wanted
@@ -18,41 +16,35 @@ alive() { # "PID START BOOT …": it lives
     [ "${3-}" = "$BOOT" ] && born "$1" && [ "$START" = "$2" ]
 }
 owner() { if text "$LEASE/owner"; then OWNER=$VALUE; else OWNER=''; fi; }
-acquire() { # the owner changes only under `claim`, a link that one can make; whoever holds it looks at the owner again
+take() { [ -z "$OWNER" ] || echo "$OWNER" >>"$LEASE/unswept" && echo "$ME $HERE" >"$LEASE/owner.$$" && mv "$LEASE/owner.$$" "$LEASE/owner"; }
+acquire() { # the owner changes only under `claim`, a link that one can make; whoever made it looks at the owner again
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
         mkdir -p "$LEASE" && owner && before=$OWNER
         if alive "$OWNER"; then
             [ "${OWNER#* * * * }" != "$HERE" ] || exit 0
             note lease-refused - 69 && die 69 "$LEASE is held by $OWNER"
         elif ln -s "$ME" "$LEASE/claim" 2>/dev/null; then
-            owner
-            if [ "$OWNER" = "$before" ]; then
-                [ -z "$before" ] || printf '%s\n' "$before" >>"$LEASE/unswept" || die 74 "cannot write $LEASE"
-                echo "$ME $HERE" >"$LEASE/owner.$$" && mv "$LEASE/owner.$$" "$LEASE/owner" && rm -f "$LEASE/claim" && return
-                die 74 "cannot write $LEASE"
-            fi
+            owner && [ "$OWNER" = "$before" ] && { take || die 74 "cannot write $LEASE"; } && rm -f "$LEASE/claim" && return
             rm -f "$LEASE/claim"
-        else
-            alive "$(readlink "$LEASE/claim")" || rm -f "$LEASE/claim"
-        fi
+        else alive "$(readlink "$LEASE/claim")" || rm -f "$LEASE/claim"; fi
         nap 0.2
     done
     note lease-refused - 69 && die 69 "cannot take $LEASE"
 }
 release() { owner && rm -f runner && [ "$OWNER" = "$ME $HERE" ] && rm -f "$LEASE/owner" && rmdir "$LEASE" 2>/dev/null; }
-dirty() { echo "$1 $2" >dirty && note dirty "$1" 75 && die 75 "the host is dirty: $2"; } # the lease stays: its next owner sweeps first
+dirty() { echo "$1 $2" >dirty; note dirty "$1" 75; die 75 "the host is dirty: $2"; } # the lease stays: its next owner sweeps first
 conclude() { # FOLDER CODE
     echo "$2" >"$1/done.part" && mv "$1/done.part" "$1/done" || die 74 "cannot write $1/done"
     note session-end "${1##*/}" "$2"
     [ "$2" != 75 ] || dirty "${1##*/}" "$(paste -sd' ' "$1/out/proof" "$1/out/fail")"
 }
-sweep() { # FOLDER: a session that ended without a code of its own
-    sh session.sh sweep "$1" >>"$1/session.log" 2>&1 </dev/null
-    case $? in 75) CODE=75 ;; *) CODE=70 ;; esac
+sweep() { # FOLDER: a session that ended without a code of its own; its code in CODE
+    sh session.sh sweep "$1" >>"$1/session.log" 2>&1 </dev/null; CODE=$?; case $CODE in 0 | 75) ;; *) CODE=70 ;; esac
     note swept "${1##*/}" $CODE
 }
+nonces() { cat "$LEASE/unswept" runner 2>/dev/null | awk '$4 ~ /^[0-9a-f]+$/ && !seen[$4]++ { print $4 }'; }
 recover() { # what dead runners left, before anything starts
-    for nonce in $(cat "$LEASE/unswept" runner 2>/dev/null | awk '$4 ~ /^[0-9a-f]*$/ && !seen[$4]++ { print $4 }'); do
+    for nonce in $(nonces); do
         sh session.sh kill "$nonce" || dirty - "processes of a dead runner cannot be ended (nonce $nonce)"
     done
     echo "$ME" >runner && note runner-start $$ 0 && note lease-taken - 0 && rm -f "$LEASE/unswept"
@@ -62,8 +54,7 @@ recover() { # what dead runners left, before anything starts
         rm -f dirty && note swept "$name" 0
     fi
     for folder in queue/*; do
-        [ -d "$folder/out" ] || continue
-        if [ ! -s "$folder/done" ]; then sweep "$folder" && conclude "$folder" "$CODE"
+        if [ ! -d "$folder/out" ]; then continue; elif [ ! -s "$folder/done" ]; then sweep "$folder" && conclude "$folder" "$CODE"
         elif ! grep -qs " session-end ${folder##*/} " journal; then text "$folder/done" && note session-end "${folder##*/}" "$VALUE"; fi
     done
 }
@@ -72,7 +63,6 @@ pick() { # the lowest session that was not started, in FOLDER
     return 1
 }
 trap 'STOPPED=1; [ -z "$SESSION" ] || kill -TERM "$SESSION"' TERM INT HUP
-
 ! text runner || ! alive "$VALUE" || exit 0
 while acquire && recover; do
     while pick; do
@@ -82,7 +72,7 @@ while acquire && recover; do
         SESSION=$!
         until wait $SESSION; CODE=$?; ! born $SESSION; do :; done # a signal ends a wait
         SESSION=''
-        case $CODE in 0 | 70 | 75) ;; *) sweep "$FOLDER" ;; esac
+        case $CODE in 0 | 70 | 75) ;; *) sh session.sh kill "$NONCE"; sweep "$FOLDER" ;; esac # its helpers first
         conclude "$FOLDER" "$CODE"
     done
     note drained - 0 && release

@@ -1,0 +1,208 @@
+//! The engines: from one arm's settings to the exact command of its server, and how to ask it whether it is ready.
+//!
+//! The set of engines is closed, so this is a `match`: a newcomer does not compile until every place knows about it.
+//! Invariant: a command is a list of words, never shell text, and holds nothing that the spec does not ask for but the
+//! address to listen on.
+
+use std::ffi::OsString;
+use std::fs;
+use std::num::NonZeroU16;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::client;
+use crate::digest::Digest;
+use crate::plan::{PlannedSession, PlannedTrial};
+use crate::question::{Asked, Engine};
+use crate::script::input::{Command, Generate, Limits, SessionInput, Source, TrialInput};
+use crate::spec::{ArmSettings, Environment, PatchAsk, Spec};
+
+/// From SIGTERM to SIGKILL, and again until port and GPU memory are free. An `SGLang` server took 2 s on one H200; eight
+/// ranks that hold a model of a terabyte take longer.
+const STOP: Duration = Duration::from_secs(60);
+/// Imports of the real client and the real argument parser take 18 s on a warm disk.
+const PREFLIGHT: Duration = Duration::from_secs(300);
+/// Logs, rows with details and counters of one session: 100 MB are plenty.
+const DISK_KIB: u64 = 100 * 1024;
+
+/// Why a session cannot be started as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The spec asks for something that cannot be run.
+    #[error("{what} cannot be run: {why}")]
+    CannotRun {
+        /// What was asked.
+        what: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// A patch is not what it was when the spec was read.
+    #[error("the patch `{path}` changed since the spec was read")]
+    Patch {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// There is no such arm.
+    #[error("there is no arm `{0}`")]
+    Arm(String),
+}
+
+/// Where a session will run.
+#[derive(Debug, Clone)]
+pub struct Place<'a> {
+    /// Folder of the spec, which patches are relative to.
+    pub spec_folder: &'a Path,
+    /// Path of this program on the host.
+    pub labbook: &'a str,
+    /// Port of the server.
+    pub port: NonZeroU16,
+}
+
+/// Returns the port that an edition uses on its host: fixed, so that a stray server is noticed, and below the range from which
+/// Linux takes the ports of clients.
+pub fn port_of(edition: &Digest) -> NonZeroU16 {
+    let port = 20_000 + (edition.seed() % 12_000) as u16;
+    NonZeroU16::new(port).expect("at least 20 000")
+}
+
+/// Compiles one planned session into what the host programs are given.
+pub fn session(spec: &Spec, planned: &PlannedSession, place: &Place) -> Result<SessionInput, EngineError> {
+    let settings = spec.arm(&planned.arm).ok_or_else(|| EngineError::Arm(planned.arm.clone()))?;
+    let trials = planned.trials.iter().map(|trial| trial_input(spec, &settings, trial, place)).collect();
+    Ok(SessionInput {
+        name: planned.name.clone(),
+        server: server(spec.server.engine, &settings, place)?,
+        cwd: None,
+        source: source(&settings, place.spec_folder)?,
+        port: place.port,
+        health: Some("/health".to_owned()),
+        ready_line: Some("The server is fired up and ready to roll!".to_owned()),
+        generate: Some(Generate { path: "/generate".to_owned(), body: first_generation() }),
+        info: ["server_info", "model_info", "metrics"].map(|name| (name.to_owned(), format!("/{name}"))).to_vec(),
+        flush_path: Some("/flush_cache".to_owned()),
+        preflight: preflight(spec.server.engine, &settings, place),
+        package_path: package_path(spec.server.engine, &settings),
+        limits: Limits {
+            ready: Duration::from_secs(spec.server.ready_s),
+            trial: Duration::from_secs(spec.trial_timeout_s),
+            stop: STOP,
+            preflight: PREFLIGHT,
+            disk_kib: DISK_KIB,
+        },
+        trials,
+    })
+}
+
+/// Returns the command of an arm's server.
+pub fn server(engine: Engine, settings: &ArmSettings, place: &Place) -> Result<Command, EngineError> {
+    let mut argv = match engine {
+        Engine::Pocketmoe => [place.labbook, "pocket", "serve"].map(str::to_owned).to_vec(),
+        Engine::Sglang => [&python(settings)?, "-m", "sglang.launch_server"].map(str::to_owned).to_vec(),
+        Engine::Vllm | Engine::Command => {
+            return Err(EngineError::CannotRun {
+                what: format!("engine `{}`", engine.name()),
+                why: "this version starts `pocketmoe` and `sglang`; results of others can be imported",
+            });
+        }
+    };
+    argv.extend(["--host".to_owned(), "127.0.0.1".to_owned(), "--port".to_owned(), place.port.to_string()]);
+    if let Some(model) = &settings.model {
+        argv.extend(["--model-path".to_owned(), model.clone()]);
+    }
+    argv.extend(settings.args.iter().flat_map(|(name, asked)| client::flag(name, asked)));
+    Ok(Command { argv: argv.into_iter().map(OsString::from).collect(), env: environment(engine, settings) })
+}
+
+fn environment(engine: Engine, settings: &ArmSettings) -> Vec<(String, OsString)> {
+    let mut env: Vec<(String, OsString)> = Vec::new();
+    // The package is imported from the clean tree that the session makes and starts in.
+    if engine == Engine::Sglang && settings.source.is_some() && !settings.env.contains_key("PYTHONPATH") {
+        env.push(("PYTHONPATH".to_owned(), "python".into()));
+    }
+    for (name, asked) in &settings.env {
+        match asked {
+            Asked::Text(value) => env.push((name.clone(), value.into())),
+            Asked::Set => env.push((name.clone(), "".into())),
+            Asked::Unset | Asked::List(_) => {}
+        }
+    }
+    env
+}
+
+fn python(settings: &ArmSettings) -> Result<String, EngineError> {
+    let cannot = |what: &str, why| Err(EngineError::CannotRun { what: what.to_owned(), why });
+    match &settings.environment {
+        None => Ok("python3".to_owned()),
+        Some(Environment::Venv { path }) => Ok(format!("{}/bin/python", path.trim_end_matches('/'))),
+        Some(Environment::Image { image, .. }) => {
+            cannot(&format!("environment image `{image}`"), "this version starts servers from a virtual environment")
+        }
+        Some(Environment::Lock { path, .. }) => {
+            cannot(&format!("environment lock `{path}`"), "this version starts servers from a virtual environment")
+        }
+    }
+}
+
+fn source(settings: &ArmSettings, spec_folder: &Path) -> Result<Option<Source>, EngineError> {
+    let Some(asked) = &settings.source else { return Ok(None) };
+    let patches = asked.patches.iter().map(|patch| read_patch(patch, spec_folder)).collect::<Result<_, _>>()?;
+    Ok(Some(Source { repo: asked.repo.clone(), commit: asked.commit.clone(), patches }))
+}
+
+fn read_patch(patch: &PatchAsk, spec_folder: &Path) -> Result<(String, Vec<u8>), EngineError> {
+    let path = spec_folder.join(&patch.path);
+    let bytes = fs::read(&path).unwrap_or_default();
+    if Digest::of(&bytes) != patch.sha256 {
+        return Err(EngineError::Patch { path });
+    }
+    // The digest is the identity; the label only has to be a harmless file name.
+    Ok((patch.sha256.short(12), bytes))
+}
+
+fn trial_input(spec: &Spec, settings: &ArmSettings, trial: &PlannedTrial, place: &Place) -> TrialInput {
+    let port = place.port.get();
+    TrialInput {
+        label: trial.label.clone(),
+        client: client::measured(spec, settings, trial, port, place.labbook),
+        warmup: client::warmup(spec, settings, trial, port, place.labbook),
+        flush: client::flushes(spec),
+    }
+}
+
+/// One token for a short prompt: it proves that the server answers, and is over in a moment.
+fn first_generation() -> Vec<u8> {
+    json!({"text": "w1 w2 w3", "sampling_params": {"max_new_tokens": 1, "temperature": 0}}).to_string().into_bytes()
+}
+
+fn preflight(engine: Engine, settings: &ArmSettings, place: &Place) -> Vec<Command> {
+    let mut commands = vec![client::preflight(settings, place.labbook)];
+    if engine == Engine::Sglang
+        && let Ok(python) = python(settings)
+    {
+        // The target interpreter parses the arguments before any weights load: a misspelt flag costs seconds, not minutes.
+        let mut argv = vec![python, "-c".to_owned(), PARSE_ARGUMENTS.to_owned()];
+        argv.extend(settings.model.iter().flat_map(|model| ["--model-path".to_owned(), model.clone()]));
+        argv.extend(settings.args.iter().flat_map(|(name, asked)| client::flag(name, asked)));
+        let argv = argv.into_iter().map(OsString::from).collect();
+        commands.push(Command { argv, env: environment(engine, settings) });
+    }
+    commands
+}
+
+const PARSE_ARGUMENTS: &str = "import argparse, sys
+from sglang.srt.server_args import ServerArgs
+parser = argparse.ArgumentParser(allow_abbrev=False)
+ServerArgs.add_cli_args(parser)
+parser.parse_args(sys.argv[1:])";
+
+fn package_path(engine: Engine, settings: &ArmSettings) -> Option<Command> {
+    if engine != Engine::Sglang {
+        return None;
+    }
+    let python = python(settings).ok()?;
+    let find = "import importlib.util; print(importlib.util.find_spec('sglang').origin)";
+    let argv = [python.as_str(), "-c", find].map(OsString::from).to_vec();
+    Some(Command { argv, env: environment(engine, settings) })
+}

@@ -1,0 +1,167 @@
+//! A lab in a temporary folder, and the real binary on it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A lab of its own: its folder, and a folder for leases, so that tests do not wait for one another.
+pub struct Lab {
+    folder: tempfile::TempDir,
+}
+
+/// What one command printed, and how it ended.
+#[derive(Debug)]
+pub struct Told {
+    /// Exit status; 128 + n after signal n.
+    pub status: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Lab {
+    /// Makes a lab with `labbook init`.
+    pub fn new() -> Self {
+        let lab = Self { folder: tempfile::tempdir().expect("a temporary folder") };
+        lab.run(&["init", "."]).success();
+        lab
+    }
+
+    /// Makes an empty folder, without `labbook init`.
+    pub fn empty() -> Self {
+        Self { folder: tempfile::tempdir().expect("a temporary folder") }
+    }
+
+    /// Returns a path in the lab.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file.
+    pub fn write(&self, name: &str, text: &str) -> &Self {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("inside the lab")).expect("a folder");
+        fs::write(path, text).expect("written");
+        self
+    }
+
+    /// Reads a file.
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|trouble| panic!("{name}: {trouble}"))
+    }
+
+    /// Returns the command, ready to run or to spawn.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_labbook"));
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.folder.path())
+            .env("LABBOOK_LEASE_DIR", self.folder.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the command to its end.
+    pub fn run(&self, arguments: &[&str]) -> Told {
+        Told::of(&self.command(arguments).output().expect("the binary starts"))
+    }
+
+    /// Returns every file below a folder of the lab, relative to it, sorted.
+    pub fn files(&self, name: &str) -> Vec<PathBuf> {
+        let root = self.path(name);
+        let mut found = Vec::new();
+        let mut folders = vec![root.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    folders.push(path);
+                } else {
+                    found.push(path.strip_prefix(&root).expect("below").to_owned());
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // A failed test must not leave a server behind: whatever carries a nonce of this lab is ended.
+        end_processes_of(self.folder.path());
+    }
+}
+
+impl Told {
+    fn of(output: &Output) -> Self {
+        use std::os::unix::process::ExitStatusExt as _;
+        let status = output.status.code().or_else(|| output.status.signal().map(|signal| 128 + signal));
+        Self {
+            status: status.expect("ended"),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Demands exit status 0.
+    #[track_caller]
+    pub fn success(self) -> Self {
+        self.fails(0)
+    }
+
+    /// Demands an exit status.
+    #[track_caller]
+    pub fn fails(self, status: i32) -> Self {
+        assert_eq!(self.status, status, "stdout:\n{}\nstderr:\n{}", self.out, self.err);
+        self
+    }
+
+    /// Demands that a text was printed, on either stream.
+    #[track_caller]
+    pub fn says(self, text: &str) -> Self {
+        assert!(self.out.contains(text) || self.err.contains(text), "no `{text}` in:\n{}\n{}", self.out, self.err);
+        self
+    }
+
+    /// Demands that a text was not printed.
+    #[track_caller]
+    pub fn does_not_say(self, text: &str) -> Self {
+        assert!(!self.out.contains(text) && !self.err.contains(text), "`{text}` in:\n{}\n{}", self.out, self.err);
+        self
+    }
+
+    /// Returns standard output as JSON.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|trouble| panic!("{trouble}: {}{}", self.out, self.err))
+    }
+}
+
+/// Returns the live processes whose environment names a nonce and whose working directory or lease is below `folder`.
+pub fn processes_of(folder: &Path) -> Vec<i32> {
+    let needle = folder.to_string_lossy().into_owned();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").expect("/proc").flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let zombie = fs::read_to_string(entry.path().join("stat"))
+            .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')));
+        let inside = fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.to_string_lossy().starts_with(&needle));
+        if inside && !zombie && pid != std::process::id() as i32 {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+fn end_processes_of(folder: &Path) {
+    for pid in processes_of(folder) {
+        if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
