@@ -65,7 +65,7 @@ fn act(arguments: &Arguments) -> Result<u8, Box<dyn std::error::Error>> {
             let findings = Findings::of(&question, &records);
             match format {
                 Format::Json => writeln!(out, "{:#}", findings.to_json(question.axis))?,
-                Format::Text => writeln!(out, "{}", findings.outcome.name())?,
+                Format::Text => labbook::report::comparison::write(&mut out, &question, &findings)?,
             }
             return Ok(match findings.outcome {
                 Outcome::Refused | Outcome::Void => 3,

@@ -328,8 +328,7 @@ impl Timings {
     /// Returns guesses for a spec that has never run: round numbers, to be replaced by the first session.
     pub fn assumed(spec: &Spec) -> Self {
         let load_s = if spec.server.engine == Engine::Pocketmoe { 2.0 } else { 300.0 };
-        let trial_s =
-            spec.question.levels.iter().map(|level| (level.clone(), assumed_trial_s(spec, level))).collect();
+        let trial_s = spec.question.levels.iter().map(|level| (level.clone(), assumed_trial_s(spec, level))).collect();
         let source = format!("assumed: {load_s:.0} s to load, {:.0} tok/s per user", rate(spec));
         Self { load_s, trial_s, source }
     }
