@@ -45,7 +45,7 @@ pub(super) fn compare(terminal: &mut Terminal, what: &str, require_verdict: bool
     let findings = Findings::of(&question, &records);
     match format {
         Format::Json => writeln!(terminal.out, "{:#}", findings.to_json(question.axis))?,
-        Format::Text => write!(terminal.out, "{}", report::render(&question, &findings, terminal.width))?,
+        Format::Text => write!(terminal.out, "{}", report::render(&question, &findings))?,
     }
     Ok(exit_of(&findings, require_verdict))
 }
@@ -124,7 +124,7 @@ fn exit_of(findings: &Findings, require_verdict: bool) -> Exit {
 pub(super) fn show(terminal: &mut Terminal, opened: &Opened) -> Result<(), Trouble> {
     let records = keep::records(opened)?;
     let findings = Findings::of(&opened.spec.question, &records);
-    write!(terminal.out, "{}", report::render(&opened.spec.question, &findings, terminal.width))?;
+    write!(terminal.out, "{}", report::render(&opened.spec.question, &findings))?;
     Ok(())
 }
 
