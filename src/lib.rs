@@ -23,6 +23,7 @@ pub mod record;
 pub mod validity;
 pub mod run;
 pub mod ledger;
+pub mod probe;
 pub mod store;
 
 pub mod host;
