@@ -14,7 +14,7 @@ mod log;
 mod server;
 mod workload;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path};
 
@@ -244,7 +244,7 @@ fn moved_all(
     after: Option<BTreeMap<String, FactValue>>,
 ) -> BTreeMap<String, FactValue> {
     let Some(mut after) = after else { return before };
-    let names: Vec<String> = before.keys().chain(after.keys()).cloned().collect();
+    let names: BTreeSet<String> = before.keys().chain(after.keys()).cloned().collect();
     for name in names {
         let was = before.remove(&name).or_else(|| after.contains_key(&name).then_some(FactValue::Unset));
         let is = after.remove(&name).unwrap_or(FactValue::Unset);
