@@ -28,9 +28,12 @@ pub use log::decode_rate;
 
 /// The files of one session, by path below its folder: `argv/0001`, `out/server.log`, `trials/00-c0010-p1/argv/0001`.
 pub struct RawFiles<'a> {
-    read: Box<dyn Fn(&str) -> Option<Vec<u8>> + 'a>,
-    list: Box<dyn Fn(&str) -> Vec<String> + 'a>,
+    read: Box<Read<'a>>,
+    list: Box<List<'a>>,
 }
+
+type Read<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
+type List<'a> = dyn Fn(&str) -> Vec<String> + 'a;
 
 impl<'a> RawFiles<'a> {
     /// Files behind two functions: the bytes of a file, and the names in a folder (none where there is none).

@@ -220,8 +220,9 @@ fn a_trial_of_the_pocket_client() {
         ],
     );
     let plan = pocketmoe::load::plan_requests(43, 3, 8, 4, 0.5);
-    let lines: String = plan.iter().map(|each| format!("{},{}\n", each.input_tokens, each.output_tokens)).collect();
-    assert_eq!(shown(&facts, "workload.lengths_sha256"), Digest::of(lines).to_string());
+    let lines: Vec<String> =
+        plan.iter().map(|each| format!("{},{}\n", each.input_tokens, each.output_tokens)).collect();
+    assert_eq!(shown(&facts, "workload.lengths_sha256"), Digest::of(lines.concat()).to_string());
     assert_eq!(shown(&facts, "workload.prompts_sha256").len(), 64);
     let second = trial_facts(&files, "trials/01-c0002-p2", &ask(Engine::Pocketmoe, &[]));
     agrees(&second, &[("order.idle_s", "3.50"), ("order.trial", "2"), ("workload.flush_status", "(absent)")]);
