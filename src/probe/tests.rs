@@ -456,3 +456,16 @@ proptest! {
         let _ = decode_rate(&bytes, 1);
     }
 }
+
+/// A key that the table does not know would have to be equal in all arms, also where it never can be.
+#[test]
+fn every_fact_has_a_row() {
+    for (engine, tree) in [(Engine::Pocketmoe, pocket()), (Engine::Sglang, sglang())] {
+        let files = RawFiles::memory(&tree);
+        let mut facts = session_facts(&files, &ask(engine, &[]));
+        facts.extend(&trial_facts(&files, "trials/00-c0002-p1", &ask(engine, &[])));
+        for (key, _) in facts.iter() {
+            assert!(crate::fact::table::row_of(key.as_str()).is_some(), "{key}");
+        }
+    }
+}
