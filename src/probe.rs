@@ -14,7 +14,7 @@ mod log;
 mod server;
 mod workload;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path};
 
@@ -28,9 +28,12 @@ pub use log::decode_rate;
 
 /// The files of one session, by path below its folder: `argv/0001`, `out/server.log`, `trials/00-c0010-p1/argv/0001`.
 pub struct RawFiles<'a> {
-    read: Box<dyn Fn(&str) -> Option<Vec<u8>> + 'a>,
-    list: Box<dyn Fn(&str) -> Vec<String> + 'a>,
+    read: Box<Read<'a>>,
+    list: Box<List<'a>>,
 }
+
+type Read<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
+type List<'a> = dyn Fn(&str) -> Vec<String> + 'a;
 
 impl<'a> RawFiles<'a> {
     /// Files behind two functions: the bytes of a file, and the names in a folder (none where there is none).
@@ -244,7 +247,7 @@ fn moved_all(
     after: Option<BTreeMap<String, FactValue>>,
 ) -> BTreeMap<String, FactValue> {
     let Some(mut after) = after else { return before };
-    let names: Vec<String> = before.keys().chain(after.keys()).cloned().collect();
+    let names: BTreeSet<String> = before.keys().chain(after.keys()).cloned().collect();
     for name in names {
         let was = before.remove(&name).or_else(|| after.contains_key(&name).then_some(FactValue::Unset));
         let is = after.remove(&name).unwrap_or(FactValue::Unset);

@@ -99,7 +99,7 @@ fn look(files: &RawFiles, folder: &str) -> Option<Vec<Gpu>> {
 /// Reads `nvidia-smi --query-gpu=… --format=csv`, whatever its columns. A value in brackets is none.
 fn smi_csv(text: &str) -> Vec<Gpu> {
     let mut lines = text.lines();
-    let columns: Vec<&str> = lines.next().unwrap_or_default().split(", ").map(|column| column.trim()).collect();
+    let columns: Vec<&str> = lines.next().unwrap_or_default().split(", ").map(str::trim).collect();
     let names: Vec<Option<&str>> = columns
         .iter()
         .map(|column| {
@@ -240,6 +240,7 @@ fn our_pids(files: &RawFiles) -> BTreeSet<String> {
 }
 
 #[cfg(test)]
+#[expect(clippy::print_stderr, reason = "a test that skips says why")]
 mod tests {
     use super::*;
 

@@ -92,6 +92,7 @@ pub fn decode_rate(log: &[u8], full_batch: u64) -> Option<f64> {
 }
 
 #[cfg(test)]
+#[expect(clippy::print_stderr, reason = "a test that skips says why")]
 mod tests {
     use super::*;
 

@@ -195,7 +195,7 @@ pub(super) fn readiness(files: &RawFiles, facts: &mut Fingerprint) {
     }
     facts.text("server.ready_by", by.join(", then "));
     if let Some(seconds) = files.word("out/http/generate-s") {
-        facts.text("server.first_generation_s", seconds);
+        facts.text("time.first_generation_s", seconds);
     }
 }
 

@@ -220,8 +220,9 @@ fn a_trial_of_the_pocket_client() {
         ],
     );
     let plan = pocketmoe::load::plan_requests(43, 3, 8, 4, 0.5);
-    let lines: String = plan.iter().map(|each| format!("{},{}\n", each.input_tokens, each.output_tokens)).collect();
-    assert_eq!(shown(&facts, "workload.lengths_sha256"), Digest::of(lines).to_string());
+    let lines: Vec<String> =
+        plan.iter().map(|each| format!("{},{}\n", each.input_tokens, each.output_tokens)).collect();
+    assert_eq!(shown(&facts, "workload.lengths_sha256"), Digest::of(lines.concat()).to_string());
     assert_eq!(shown(&facts, "workload.prompts_sha256").len(), 64);
     let second = trial_facts(&files, "trials/01-c0002-p2", &ask(Engine::Pocketmoe, &[]));
     agrees(&second, &[("order.idle_s", "3.50"), ("order.trial", "2"), ("workload.flush_status", "(absent)")]);
@@ -453,5 +454,18 @@ proptest! {
             let _ = trial_facts(&files, "trials/00-c0002-p1", &ask(engine, &[]));
         }
         let _ = decode_rate(&bytes, 1);
+    }
+}
+
+/// A key that the table does not know would have to be equal in all arms, also where it never can be.
+#[test]
+fn every_fact_has_a_row() {
+    for (engine, tree) in [(Engine::Pocketmoe, pocket()), (Engine::Sglang, sglang())] {
+        let files = RawFiles::memory(&tree);
+        let mut facts = session_facts(&files, &ask(engine, &[]));
+        facts.extend(&trial_facts(&files, "trials/00-c0002-p1", &ask(engine, &[])));
+        for (key, _) in facts.iter() {
+            assert!(crate::fact::table::row_of(key.as_str()).is_some(), "{key}");
+        }
     }
 }

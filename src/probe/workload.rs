@@ -164,10 +164,8 @@ fn whole(arguments: &BTreeMap<String, FactValue>, flag: &str) -> Option<u64> {
 
 /// Digests of the lengths and of the prompts that the pocket client plans for these arguments.
 fn planned(arguments: &BTreeMap<String, FactValue>) -> Option<(Digest, Option<Digest>)> {
-    let count = |flag: &str| whole(arguments, flag).filter(|count| *count <= u64::from(u32::MAX));
-    if !matches!(arguments.get("dataset-name"), None | Some(FactValue::Text(_)))
-        || arguments.get("dataset-name").is_some_and(|name| *name != FactValue::text("random-ids"))
-    {
+    let count = |flag: &str| whole(arguments, flag).filter(|count| u32::try_from(*count).is_ok());
+    if arguments.get("dataset-name").is_some_and(|name| *name != FactValue::text("random-ids")) {
         return None;
     }
     let (requests, input, output) = (count("num-prompts")?, count("random-input-len")?, count("random-output-len")?);
