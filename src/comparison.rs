@@ -18,6 +18,8 @@
 pub mod applied;
 mod blocks;
 pub mod facts;
+#[cfg(test)]
+pub(crate) mod fixture;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -503,3 +505,6 @@ impl Reasons {
         made.collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

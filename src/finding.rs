@@ -145,7 +145,7 @@ impl Findings {
                     && asked.metric == metric
                     && asked.treatment == treatment
                 {
-                    headline = Some(HeadlineFinding::of(question, asked, &checked, &found));
+                    headline = Some(HeadlineFinding::of(question, asked, &checked, &found, floors.over_all));
                 }
                 conditions.extend(found);
             }
@@ -187,20 +187,33 @@ fn check_levels(question: &Question, records: &[Record], metric: Metric, treatme
     question.levels.iter().map(at).collect()
 }
 
-/// Standard deviations of the log ratios of a null control, level by level: what the control shows against itself.
-fn floors(question: &Question, records: &[Record], metric: Metric) -> IndexMap<Level, f64> {
-    let mut floors = IndexMap::new();
+/// What the control shows against itself, by a null control: standard deviations over blocks of its log ratios.
+#[derive(Debug, Default)]
+struct Floors {
+    by_level: IndexMap<Level, f64>,
+    over_all: Option<f64>,
+}
+
+fn floors(question: &Question, records: &[Record], metric: Metric) -> Floors {
+    let mut floors = Floors::default();
     for treatment in question.treatments().filter(|arm| question.is_null_control(arm)) {
-        for comparison in check_levels(question, records, metric, treatment).into_iter().flatten() {
+        let checked = check_levels(question, records, metric, treatment);
+        let comparisons: Vec<&Comparison> = checked
+            .iter()
+            .filter_map(|checked| checked.as_ref().ok())
+            .filter(|comparison| comparison.standing() == Standing::Verdict)
+            .collect();
+        for comparison in &comparisons {
             let logs: Vec<f64> =
                 comparison.values().iter().map(|value| (value.treatment / value.control).ln()).collect();
-            if comparison.standing() == Standing::Verdict
-                && let Ok(sd) = stats::sample_sd(&logs)
-            {
+            if let Ok(sd) = stats::sample_sd(&logs) {
                 // Of several null controls the noisiest one counts.
-                let known = floors.entry(comparison.condition().level.clone()).or_insert(sd);
+                let known = floors.by_level.entry(comparison.condition().level.clone()).or_insert(sd);
                 *known = known.max(sd);
             }
+        }
+        if comparisons.len() == question.levels.len() {
+            floors.over_all = floors.over_all.into_iter().chain(headline::sd_over_all(&comparisons)).reduce(f64::max);
         }
     }
     floors
@@ -210,7 +223,7 @@ fn floors(question: &Question, records: &[Record], metric: Metric) -> IndexMap<L
 fn family(
     question: &Question,
     checked: &[Checked],
-    floors: &IndexMap<Level, f64>,
+    floors: &Floors,
     claims: &mut IndexMap<String, ClaimFinding>,
 ) -> Vec<ConditionFinding> {
     let mut found: Vec<ConditionFinding> = checked.iter().map(|checked| condition(checked, floors)).collect();
@@ -242,7 +255,7 @@ fn family(
     found
 }
 
-fn condition(checked: &Checked, floors: &IndexMap<Level, f64>) -> ConditionFinding {
+fn condition(checked: &Checked, floors: &Floors) -> ConditionFinding {
     match checked {
         Err(refusal) => ConditionFinding {
             condition: refusal.condition.clone(),
@@ -272,6 +285,7 @@ fn condition(checked: &Checked, floors: &IndexMap<Level, f64>) -> ConditionFindi
                 verdict: Verdict::None,
                 means: stats::mean(&control).ok().zip(stats::mean(&treatment).ok()),
                 floor: floors
+                    .by_level
                     .get(&comparison.condition().level)
                     .and_then(|sd| stats::noise_floor(*sd, u32::try_from(control.len()).ok()?).ok()),
                 planned: comparison.planned(),
@@ -312,14 +326,17 @@ pub fn effect(comparison: &Comparison) -> Option<Effect> {
     ratio.is_finite().then_some(Effect { ratio, interval: None, blocks, p: None, p_holm: None, skewed: None })
 }
 
-fn curve(question: &Question, checked: &[Checked], floors: &IndexMap<Level, f64>) -> Curve {
+fn curve(question: &Question, checked: &[Checked], floors: &Floors) -> Curve {
     let compared: Vec<&Comparison> = checked.iter().filter_map(|checked| checked.as_ref().ok()).collect();
     let points = compared.iter().filter_map(|comparison| {
         let [control, treatment] = sides(comparison);
         let level = &comparison.condition().level;
         // A log ratio is the difference of two values, hence the root of 2.
-        let relative_sd =
-            floors.get(level).map(|sd| sd / std::f64::consts::SQRT_2).or_else(|| within_arms(&control, &treatment));
+        let relative_sd = floors
+            .by_level
+            .get(level)
+            .map(|sd| sd / std::f64::consts::SQRT_2)
+            .or_else(|| within_arms(&control, &treatment));
         Some(CurvePoint {
             level: level.clone(),
             control: stats::mean(&control).ok()?,

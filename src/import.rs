@@ -345,3 +345,6 @@ fn file(path: &Path, trouble: io::Error) -> ImportError {
 fn unfit(path: &Path, reason: String) -> ImportError {
     ImportError::Unfit { path: path.to_owned(), reason }
 }
+
+#[cfg(test)]
+mod tests;

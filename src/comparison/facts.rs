@@ -100,6 +100,9 @@ impl Check<'_> {
     /// Judges a key that at least one arm observed.
     fn one(&self, key: &str) -> Option<Difference> {
         let (control, treatment) = (self.control.facts.get(key), self.treatment.facts.get(key));
+        if control.zip(treatment).is_some_and(|(control, treatment)| control.same(treatment)) && !has_one_value(key) {
+            return None;
+        }
         if is_noise(key).is_some() || key == EVIDENCE {
             return None;
         }
@@ -184,7 +187,7 @@ impl Check<'_> {
         for row in FACTS.iter().filter(|row| self.is_required(row.required)) {
             for pattern in row.keys {
                 for key in self.instances(pattern) {
-                    let seen = |record: &Record| record.facts.iter().any(|(fact, _)| matches(&key, fact.as_str()));
+                    let seen = |record: &Record| record.facts.find(&key).is_some();
                     if !seen(self.control) && !seen(self.treatment) && !self.is_replaced(&key) {
                         found.push(Difference { key, control: None, treatment: None, kind: Kind::Unknown });
                     }
@@ -211,9 +214,7 @@ impl Check<'_> {
         if counts.iter().all(|count| *count == Some(0.0)) {
             return false;
         }
-        let some_seen = [self.control, self.treatment]
-            .iter()
-            .any(|record| record.facts.iter().any(|(key, _)| key.as_str().starts_with("gpu.")));
+        let some_seen = [self.control, self.treatment].iter().any(|record| record.facts.find("gpu.<name>").is_some());
         some_seen || matches!(self.question.engine, None | Some(Engine::Sglang | Engine::Vllm))
     }
 
@@ -243,9 +244,14 @@ impl Check<'_> {
         let mut found = Vec::new();
         for row in FACTS.iter().filter(|row| matches!(row.policy, Policy::Equal | Policy::Near(_))) {
             for pattern in row.keys.iter().filter(|_| !self.is_required(row.required)) {
+                // A key of the family that has a row of its own says nothing about the rest of the family.
                 let own_row = |key: &str| row_of(key).is_some_and(|found| std::ptr::eq(found, row));
-                let seen = |record: &Record| {
-                    record.facts.iter().any(|(key, _)| matches(pattern, key.as_str()) && own_row(key.as_str()))
+                let seen = |record: &Record| match record.facts.find(pattern) {
+                    None => false,
+                    Some((key, _)) if own_row(key.as_str()) => true,
+                    Some(_) => {
+                        record.facts.iter().any(|(key, _)| matches(pattern, key.as_str()) && own_row(key.as_str()))
+                    }
                 };
                 if !self.is_absent_by_nature(pattern, row.class) && !seen(self.control) && !seen(self.treatment) {
                     let key = (*pattern).to_owned();
@@ -302,7 +308,8 @@ impl Check<'_> {
 
     /// The evidence is present in the treatment and absent in the control.
     fn evidence(&self) -> Option<Difference> {
-        if !self.question.evidence.contains_key(&self.treatment.arm) {
+        let declared = |arm: &String| self.question.evidence.contains_key(arm);
+        if !declared(&self.treatment.arm) && !declared(&self.control.arm) {
             return None;
         }
         let proofs = [self.control, self.treatment].map(|record| proof(self.question, &record.arm, &record.facts));
@@ -322,12 +329,15 @@ impl Check<'_> {
     }
 }
 
+/// Returns whether a fact must have one certain value, so that agreeing is not enough.
+fn has_one_value(key: &str) -> bool {
+    let mut rows = FACTS.iter().filter(|row| matches!(row.policy, Policy::Must(_)));
+    rows.any(|row| row.keys.iter().any(|pattern| matches(pattern, key)))
+}
+
 /// Returns what was observed under a key, or under the first key of a family.
 fn observed(facts: &Fingerprint, key: &str) -> Option<FactValue> {
-    if key.contains('<') {
-        return facts.iter().find(|(fact, _)| matches(key, fact.as_str())).map(|(_, value)| value.clone());
-    }
-    facts.get(key).cloned()
+    facts.find(key).map(|(_, value)| value.clone())
 }
 
 fn is_entailed(question: &Question, key: &str) -> bool {

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::comparison::{Comparison, FEWEST_BLOCKS, LOST_SHARE, Standing};
+use crate::comparison::{Comparison, FEWEST_BLOCKS, LOST_SHARE, Reason, Standing};
 use crate::metric::Metric;
 use crate::question::{Headline, Over, Question};
 use crate::stats;
+use crate::validity::Severity;
 
 use super::verdict::margin;
 use super::{ALPHA, Checked, ConditionFinding, Effect, Outcome, Verdict, effect, sides};
@@ -30,7 +31,14 @@ pub struct HeadlineFinding {
 }
 
 impl HeadlineFinding {
-    pub(super) fn of(question: &Question, asked: &Headline, checked: &[Checked], found: &[ConditionFinding]) -> Self {
+    /// `floor_over_all` is the standard deviation of the null control's mean log ratio over all levels.
+    pub(super) fn of(
+        question: &Question,
+        asked: &Headline,
+        checked: &[Checked],
+        found: &[ConditionFinding],
+        floor_over_all: Option<f64>,
+    ) -> Self {
         let over = |level| match &asked.over {
             Over::All => true,
             Over::At(wanted) => wanted == level,
@@ -49,8 +57,11 @@ impl HeadlineFinding {
         let comparisons: Option<Vec<&Comparison>> = chosen.iter().map(|(checked, _)| checked.as_ref().ok()).collect();
         let Some(comparisons) = comparisons.filter(|comparisons| !comparisons.is_empty()) else {
             let refused = chosen.iter().filter(|(checked, _)| checked.is_err());
-            let names: BTreeSet<&str> =
-                refused.flat_map(|(_, found)| &found.reasons).map(|reason| reason.name.as_str()).collect();
+            let names: BTreeSet<&str> = refused
+                .flat_map(|(_, found)| &found.reasons)
+                .filter(|reason| refuses(reason))
+                .map(|reason| reason.name.as_str())
+                .collect();
             made.reasons = names.into_iter().map(str::to_owned).collect();
             return made;
         };
@@ -62,11 +73,19 @@ impl HeadlineFinding {
         };
         made.effect = effect;
         let against = |rule: &&str| chosen.iter().any(|(_, found)| found.has(rule));
+        let below_floor = matches!(raw, Verdict::Higher | Verdict::Lower)
+            && asked.over == Over::All
+            && !question.is_null_control(&asked.treatment)
+            && made.effect.as_ref().is_some_and(|effect| is_below(effect, floor_over_all));
         let rules: &[&str] = match asked.over {
             Over::All => &["S08", "S35", "S46"],
             Over::At(_) => &["S05", "S35", "S46"],
         };
-        let standing: Vec<String> = rules.iter().filter(|rule| against(rule)).map(|rule| (*rule).to_owned()).collect();
+        let mut standing: Vec<String> =
+            rules.iter().filter(|rule| against(rule)).map(|rule| (*rule).to_owned()).collect();
+        if below_floor {
+            standing.insert(0, "S05".to_owned());
+        }
         made.verdict = match worst {
             Outcome::Foreign => Verdict::Refused,
             _ if raw != Verdict::Inconclusive && raw != Verdict::Exploratory && !standing.is_empty() => {
@@ -77,6 +96,11 @@ impl HeadlineFinding {
         made.reasons = standing;
         made
     }
+}
+
+/// Returns whether a reason takes the number away; S01 only says that facts beside it do.
+fn refuses(reason: &Reason) -> bool {
+    matches!(reason.severity, Severity::Block | Severity::Void) && reason.name != "S01"
 }
 
 /// One level, tested alone.
@@ -92,6 +116,28 @@ fn alone(comparison: &Comparison, delta: f64) -> (Option<Effect>, Verdict) {
         _ => Verdict::Inconclusive,
     };
     (effect, verdict)
+}
+
+/// S05 for the geometric mean: the control shows as much against itself.
+fn is_below(effect: &Effect, sd: Option<f64>) -> bool {
+    let floor = sd.zip(u32::try_from(effect.blocks).ok()).and_then(|(sd, blocks)| stats::noise_floor(sd, blocks).ok());
+    floor.is_some_and(|floor| effect.ratio.ln().abs() < floor)
+}
+
+/// Returns the standard deviation over blocks of the mean log ratio over all levels; `None` when a level is missing.
+pub(super) fn sd_over_all(comparisons: &[&Comparison]) -> Option<f64> {
+    let mut sums: Vec<f64> = Vec::new();
+    let first = comparisons.first()?;
+    for value in first.values() {
+        let at_block = |comparison: &&Comparison| {
+            let same = comparison.values().iter().find(|other| other.block == value.block)?;
+            Some((same.treatment / same.control).ln())
+        };
+        if let Some(logs) = comparisons.iter().map(at_block).collect::<Option<Vec<f64>>>() {
+            sums.push(logs.iter().sum::<f64>() / logs.len() as f64);
+        }
+    }
+    stats::sample_sd(&sums).ok()
 }
 
 /// The geometric mean over all levels, over the blocks that have every level.

@@ -57,16 +57,21 @@ impl Page {
 
     /// Adds a paragraph; lines after the first start with `indent`.
     fn wrapped(&mut self, paragraph: &str, indent: &str) {
-        let mut line = String::new();
-        for word in harmless(paragraph).split(' ') {
-            let empty = line.trim().is_empty();
-            if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+        let paragraph = harmless(paragraph);
+        let words = paragraph.trim_start_matches(' ');
+        let mut line = paragraph[..paragraph.len() - words.len()].to_owned();
+        let mut first_word = true;
+        for word in words.split(' ') {
+            if !first_word && line.chars().count() + 1 + word.chars().count() > WIDTH {
                 self.line(&line);
                 line = indent.to_owned();
-            } else if !empty || !line.is_empty() && line != indent {
+                first_word = true;
+            }
+            if !first_word {
                 line.push(' ');
             }
             line.push_str(word);
+            first_word = false;
         }
         self.line(&line);
     }
@@ -263,8 +268,11 @@ impl Notes {
                 self.reasons.push(reason.clone());
                 self.reasons.len() - 1
             });
-            numbers.push((at + 1).to_string());
+            numbers.push(at + 1);
         }
+        numbers.sort_unstable();
+        numbers.dedup();
+        let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
         if numbers.is_empty() { String::new() } else { format!(" ({})", numbers.join(",")) }
     }
 
@@ -394,21 +402,29 @@ fn footer(page: &mut Page, question: &Question, findings: &Findings) {
     if findings.conditions.iter().all(|found| found.effect.is_none()) {
         return;
     }
-    let floors: Vec<String> = findings
+    let floors: std::collections::BTreeSet<String> = findings
         .conditions
         .iter()
-        .filter_map(|found| Some(format!("{:.2} % at {}", found.floor?.exp_m1() * 100.0, found.condition.level)))
+        .filter_map(|found| {
+            Some(format!(
+                "{} {:.2} % at {}",
+                found.condition.metric,
+                found.floor?.exp_m1() * 100.0,
+                found.condition.level
+            ))
+        })
         .collect();
     if findings.outcome != Outcome::Foreign {
         let floor = if floors.is_empty() {
             "noise floor: not measured; an arm that asks for the control's values would give it".to_owned()
         } else {
-            let mut floors = floors;
-            floors.dedup();
-            format!("noise floor (the control against itself): {}", floors.join(", "))
+            format!("noise floor (the control against itself): {}", floors.into_iter().collect::<Vec<_>>().join(", "))
         };
         page.wrapped(&floor, "  ");
-        page.wrapped("the means are for context: read the ratio, which is paired by block", "  ");
+        page.wrapped(
+            "the means are for context: read the ratio, which is paired by block; p is adjusted for the planned levels (Holm)",
+            "  ",
+        );
     }
 }
 
@@ -448,4 +464,67 @@ fn summary(question: &Question, findings: &Findings) -> String {
 
 fn quantity(metric: Metric) -> String {
     metric.name().replace('_', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comparison::fixture::{question, records};
+    use crate::question::Asked;
+    use crate::record::{Record, Tier, Written};
+
+    fn shown(question: &Question, records: &[Record]) -> String {
+        let text = render(question, &Findings::of(question, records));
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        text
+    }
+
+    #[test]
+    fn supported() {
+        insta::assert_snapshot!(shown(&question(), &records()));
+    }
+
+    #[test]
+    fn refuted_and_inconclusive() {
+        let mut question = question();
+        question.claims.get_mut("faster-at-16").expect("a claim").expect = Expect::Lower;
+        question.claims.get_mut("same-at-4").expect("a claim").expect = Expect::Higher;
+        insta::assert_snapshot!(shown(&question, &records()));
+    }
+
+    #[test]
+    fn refused() {
+        let mut records = records();
+        for run in records.iter_mut().filter(|run| run.arm == "on") {
+            run.facts.text("source.commit", "63251b2e691cbd308ac837bbb9433697a0bfa4dc");
+            run.facts.remove("gpu.driver");
+        }
+        let text = shown(&question(), &records);
+        assert!(!text.contains('%'), "a refused comparison has no percentage: {text}");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn void_foreign_and_exploratory() {
+        let mut void = records();
+        void.iter_mut().filter(|run| run.arm == "on").for_each(|run| run.written = Written::Nothing);
+        let mut foreign = records();
+        foreign.iter_mut().for_each(|run| run.tier = Tier::Foreign);
+        let few = Question { repeats: 2, ..question() };
+        let two: Vec<Record> = records().into_iter().filter(|run| run.block <= Some(2)).collect();
+        let pages = [shown(&question(), &void), shown(&question(), &foreign), shown(&few, &two)];
+        insta::assert_snapshot!(pages.join("\n================\n\n"));
+    }
+
+    #[test]
+    fn nothing_from_a_file_commands_the_terminal() {
+        let mut question = question();
+        question.arms.insert("on".into(), vec![Asked::Text("4\u{1b}[2J\u{202e}".into())]);
+        let mut records = records();
+        records[1].facts.text("source.commit", "\u{1b}]0;owned\u{7}\r\nno reason at all");
+        let text = shown(&question, &records);
+        assert!(text.contains("\\u{1b}") && text.chars().all(|character| character == '\n' || !character.is_control()));
+        assert!(!text.contains('\u{202e}'));
+        assert_eq!(harmless(""), "");
+    }
 }

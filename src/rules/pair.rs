@@ -128,18 +128,27 @@ pub(super) fn lengths_differ(pair: &Pair) -> Option<Fault> {
     let lengths = |record| row(record).and_then(|row| row.details.as_ref()).map(|details| &details.input_lens);
     let (control, treatment) = (lengths(pair.control)?, lengths(pair.treatment)?);
     (control != treatment).then(|| {
-        let total = |lens: &[u64]| lens.iter().sum::<u64>();
-        Fault::new(
-            Severity::Block,
-            format!(
-                "other prompt lengths: {} prompts of {} tokens in `{}`, {} of {} in `{}`",
-                control.len(),
-                total(control),
+        let differs = control.iter().zip(treatment).position(|(one, two)| one != two);
+        let what = match differs {
+            Some(at) => format!(
+                "prompt {} has {} tokens in `{}` and {} in `{}`",
+                at + 1,
+                control[at],
                 pair.control.arm,
-                treatment.len(),
-                total(treatment),
+                treatment[at],
                 pair.treatment.arm
             ),
+            None => format!(
+                "{} prompts in `{}` and {} in `{}`",
+                control.len(),
+                pair.control.arm,
+                treatment.len(),
+                pair.treatment.arm
+            ),
+        };
+        Fault::new(
+            Severity::Block,
+            format!("other prompt lengths: {what}"),
             "use the same seed and data set in both arms",
         )
     })
