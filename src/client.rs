@@ -103,10 +103,16 @@ fn program(settings: &ArmSettings, labbook: &str) -> Vec<String> {
     match settings.client.kind {
         ClientKind::PocketmoeLoad => [labbook, "pocket", "load"].map(str::to_owned).to_vec(),
         ClientKind::SglangBenchServing => {
-            let python = settings.client.python.clone().unwrap_or_else(|| "python3".to_owned());
-            [&python, "-m", "sglang.bench_serving"].map(str::to_owned).to_vec()
+            let mut argv = python(settings);
+            argv.extend(["-m", "sglang.bench_serving"].map(str::to_owned));
+            argv
         }
     }
+}
+
+/// Returns the interpreter that runs the published client.
+pub fn python(settings: &ArmSettings) -> Vec<String> {
+    vec![settings.client.python.clone().unwrap_or_else(|| "python3".to_owned())]
 }
 
 fn environment(settings: &ArmSettings) -> Vec<(String, std::ffi::OsString)> {
