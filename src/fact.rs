@@ -192,6 +192,18 @@ impl Fingerprint {
         self.0.extend(other.0.iter().map(|(key, value)| (key.clone(), value.clone())));
     }
 
+    /// Returns the first key, in key order, that fits a pattern of the table, with its value.
+    pub fn find(&self, pattern: &str) -> Option<(&FactKey, &FactValue)> {
+        let Some((prefix, _)) = pattern.split_once('<') else { return self.0.get_key_value(pattern) };
+        let family = self.0.range(FactKey::new(prefix)..).take_while(|(key, _)| key.as_str().starts_with(prefix));
+        family.into_iter().find(|(key, _)| table::matches(pattern, key.as_str()))
+    }
+
+    /// Forgets every observation that `other` does not share.
+    pub fn keep_equal(&mut self, other: &Self) {
+        self.0.retain(|key, value| other.0.get(key).is_some_and(|found| found.same(value)));
+    }
+
     /// Returns how many facts there are.
     pub fn len(&self) -> usize {
         self.0.len()

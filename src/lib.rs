@@ -15,7 +15,6 @@ pub mod question;
 pub mod spec;
 pub mod plan;
 pub mod schema;
-
 pub mod init;
 
 pub mod redact;
@@ -24,6 +23,8 @@ pub mod record;
 pub mod validity;
 pub mod run;
 pub mod ledger;
+pub mod probe;
+pub mod store;
 
 pub mod host;
 pub mod script;
@@ -31,4 +32,10 @@ pub mod engine;
 pub mod client;
 pub mod runner;
 
+pub mod rules;
+pub mod comparison;
+pub mod finding;
+
+pub mod import;
 pub mod report;
+pub mod cli;

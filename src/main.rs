@@ -1,2 +1,5 @@
 //! The `labbook` program.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    labbook::cli::main()
+}

@@ -297,10 +297,8 @@ fn secret_at(bytes: &[u8], word: &Range<usize>, has_nul: bool) -> Option<Vec<Fou
         return None;
     }
     let values = values_after(bytes, word, has_nul, name)?;
-    let several = values.len() > 1;
-    let kept = values
-        .into_iter()
-        .filter(|(value, _)| is_secret_value(name, &bytes[value.clone()]) || several && value.is_empty());
+    let secret = |value: &Range<usize>| is_secret_value(name, &bytes[value.clone()]);
+    let kept = values.into_iter().filter(|(value, _)| value.is_empty() || secret(value));
     let found: Vec<Found> =
         kept.map(|(value, needs_quotes)| Found { name: name.to_owned(), value, needs_quotes }).collect();
     (!found.is_empty()).then_some(found)

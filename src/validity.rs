@@ -97,6 +97,13 @@ pub fn judge(record: &Record) -> Vec<Fired> {
     rules.iter().flat_map(|rule| rule(&run)).collect()
 }
 
+/// Returns the share of the requests that failed, phantom successes included; `None` where it is not known how many were sent.
+pub fn failed_share(record: &Record) -> Option<f64> {
+    let Written::Row(row) = &record.written else { return None };
+    let (failed, asked) = Run { row: Some(row), metrics: &row.metrics, facts: &record.facts }.failed()?;
+    Some(failed / asked)
+}
+
 /// One run as the rules see it.
 struct Run<'a> {
     row: Option<&'a Row>,
@@ -147,6 +154,12 @@ impl Run<'_> {
 
     fn range_ratio(&self) -> Option<f64> {
         self.fact("workload.range_ratio").or_else(|| self.row?.random_range_ratio)
+    }
+
+    /// Requests that failed, and requests asked for, which are more than 0.
+    fn failed(&self) -> Option<(f64, f64)> {
+        let asked = self.asked().filter(|asked| *asked > 0.0)?;
+        Some(((asked - self.completed()?).max(0.0) + self.phantom_successes() as f64, asked))
     }
 
     /// Successes in name only: no error, but no first token and nothing after it.
@@ -325,12 +338,8 @@ fn more_in_flight_than_allowed(run: &Run<'_>, help: &str) -> Option<Fired> {
 
 /// S14, the part of one run.
 fn failed_requests(run: &Run<'_>) -> Vec<Fired> {
-    let (Some(asked), Some(completed)) = (run.asked(), run.completed()) else { return vec![] };
+    let Some((failed, asked)) = run.failed().filter(|(failed, _)| *failed > 0.0) else { return vec![] };
     let phantom = run.phantom_successes() as f64;
-    let failed = (asked - completed).max(0.0) + phantom;
-    if failed <= 0.0 || asked <= 0.0 {
-        return vec![];
-    }
     let severity = if failed / asked > threshold::FAILED { Severity::Block } else { Severity::Warn };
     let phantoms =
         if phantom > 0.0 { format!(", {phantom} of them counted as successes without a token") } else { String::new() };

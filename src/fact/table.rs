@@ -122,7 +122,7 @@ const ARGV: &str = "`/proc/PID/cmdline` of the server, each flag under its full 
 const CLIENT_ARGV: &str = "the argv that started the client";
 
 /// Every fact. KV tokens found at start move by a few tokens from launch to launch, hence 1 %.
-pub const FACTS: &[FactRow] = &[
+pub static FACTS: &[FactRow] = &[
     row(
         "F01",
         &["source.commit"],

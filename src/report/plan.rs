@@ -368,7 +368,7 @@ mod tests {
     fn rendered(spec: &Spec, commands: &[SessionCommands]) -> String {
         let planned = plan::plan(spec);
         let timings = Timings::assumed(spec);
-        let spread = Spread::assumed(crate::metric::Metric::OutputThroughput);
+        let spread = Spread::assumed();
         let effect = plan::resolvable_effect(&spread, spec.question.repeats);
         let cost = plan::cost(spec, &planned.sessions, &timings);
         super::plan(&PlanView { spec, plan: &planned, cost, timings: &timings, spread: &spread, effect, commands })

@@ -177,7 +177,7 @@ pub fn files(input: &SessionInput) -> Result<Vec<SessionFile>, PlaceError> {
     for (name, path) in &input.info {
         label("info", name)?;
         url_path("info", path)?;
-        info += &format!("{name} {path}\n");
+        info.extend([name.as_str(), " ", path, "\n"]);
     }
     files.push(("info".into(), info.into_bytes()));
     files.push(("limits".into(), limits(&input.limits).into_bytes()));
@@ -409,4 +409,84 @@ pub fn install(folder: &Path) -> Result<(), PlaceError> {
         at(&path, part.persist(&path).map_err(|failed| failed.error))?;
     }
     sync(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(server: Command) -> SessionInput {
+        SessionInput {
+            name: "b01-a".to_owned(),
+            server,
+            cwd: None,
+            source: None,
+            port: NonZeroU16::new(30_000).unwrap(),
+            health: None,
+            ready_line: None,
+            generate: None,
+            info: Vec::new(),
+            flush_path: None,
+            preflight: Vec::new(),
+            package_path: None,
+            limits: Limits {
+                ready: Duration::from_millis(1500),
+                trial: Duration::ZERO,
+                stop: Duration::from_secs(9),
+                preflight: Duration::from_mins(5),
+                disk_kib: 0,
+            },
+            trials: Vec::new(),
+        }
+    }
+
+    fn refused(session: &SessionInput) -> String {
+        files(session).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn nothing_to_run_is_refused() {
+        assert_eq!(refused(&session(Command::default())), "server.argv is ``, wanted at least a program");
+        assert!(refused(&session(Command::new([""]))).contains("argv[0]"));
+    }
+
+    #[test]
+    fn least_session() {
+        let files = files(&session(Command::new(["serve"]))).unwrap();
+        let names: Vec<_> = files.iter().map(|(path, _)| path.to_str().unwrap()).collect();
+        assert_eq!(names, ["argv/0001", "port", "info", "limits"]);
+        assert_eq!(files[0].1, b"serve", "no newline is added");
+        assert_eq!(files[3].1, b"ready 2\ntrial 1\nstop 9\npreflight 300\ndisk_kib 0\n", "rounded up, never 0");
+    }
+
+    #[test]
+    fn what_a_shell_cannot_carry_is_refused() {
+        assert!(refused(&session(Command::new(["A=b"]))).contains("without `=`"));
+        assert!(refused(&session(Command::new(["a", "b\0c"]))).contains("without NUL"));
+        assert!(refused(&session(Command::new(["a".to_owned(), "x".repeat(131_072)]))).contains("128 KiB"));
+        let env = |name: &str| Command { argv: vec!["a".into()], env: vec![(name.to_owned(), "v".into()); 2] };
+        assert!(refused(&session(env("A"))).contains("each name once"));
+        for name in ["", "A=B", "1A", "A/B", "A B", "LABBOOK_NONCE"] {
+            assert!(refused(&session(env(name))).starts_with("variable"), "{name}");
+        }
+        let mut named = session(Command::new(["a"]));
+        for name in ["", ".", "..", "a/b", "a b", "-a", "a\n"] {
+            named.name = name.to_owned();
+            assert!(refused(&named).starts_with("session name"), "{name}");
+        }
+    }
+
+    #[test]
+    fn place_is_whole_and_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let input = session(Command::new(["a", ""]));
+        fs::create_dir_all(folder.path().join("incoming/0003-b01-a/rest of an earlier attempt")).unwrap();
+        let placed = place(folder.path(), 3, &input).unwrap();
+        assert_eq!(placed, folder.path().join("queue/0003-b01-a"));
+        assert_eq!(fs::read(placed.join("argv/0002")).unwrap(), b"");
+        assert!(!placed.join("rest of an earlier attempt").exists());
+        assert!(matches!(place(folder.path(), 3, &input), Err(PlaceError::Taken { taken }) if taken == "0003-b01-a"));
+        assert!(matches!(place(folder.path(), 4, &input), Err(PlaceError::Taken { .. })), "the name is in use");
+        assert!(matches!(place(folder.path(), 0, &input), Err(PlaceError::Value { .. })));
+    }
 }

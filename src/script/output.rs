@@ -346,3 +346,74 @@ impl SessionFolder {
         self.out().join("trials").join(folder)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_yet() {
+        assert_eq!(status(b""), Lines { lines: vec![], unreadable: vec![], consumed: 0 });
+        assert_eq!(journal(b""), Lines { lines: vec![], unreadable: vec![], consumed: 0 });
+        assert_eq!(manifest(b""), Lines { lines: vec![], unreadable: vec![], consumed: 0 });
+        assert_eq!(Outcome::parse(""), None);
+        assert_eq!(Failure::parse(""), None);
+        assert_eq!(Identity::parse(""), None);
+        assert_eq!(instant(""), None);
+        assert_eq!(Proof::parse(""), Proof::default());
+    }
+
+    #[test]
+    fn a_torn_line_is_not_read() {
+        let text = b"2026-11-30T15:23:15Z 12.34 idle 0\n2026-11-30T15:23:16Z 13.00 ready 12";
+        let read = status(text);
+        assert_eq!(read.lines.len(), 1);
+        assert_eq!(read.lines[0].step, Step::Idle);
+        assert_eq!(read.consumed, 34);
+        let rest = status(&[&text[read.consumed..], b"4\n"].concat());
+        assert_eq!((rest.lines[0].step.clone(), rest.lines[0].code), (Step::Ready, 124));
+    }
+
+    #[test]
+    fn odd_lines_are_named() {
+        let text = b"\xff\xfe\nyesterday 1 idle 0\n2026-11-30T15:23:15Z -1 idle 0\n2026-11-30T15:23:15Z inf idle 0\n\
+            2026-11-30T15:23:15Z 1 trial: 0\n2026-11-30T15:23:15Z 1 idle 0 more\n2026-11-30T15:23:15Z 1 trial:00-a 0\n";
+        let read = status(text);
+        assert_eq!(read.unreadable.len(), 6);
+        assert_eq!(read.lines[0].step, Step::Trial("00-a".to_owned()));
+    }
+
+    #[test]
+    fn steps_are_ordered() {
+        assert!(Step::Facts < Step::Trial("00-a".into()) && Step::Trial("99-z".into()) < Step::FactsAfter);
+    }
+
+    #[test]
+    fn journal_lines() {
+        let read =
+            journal(b"2026-11-30T15:23:15Z 12.34 session-end 0003-b01-a 70\n2026-11-30T15:23:15Z 12.34 new - 0\n");
+        assert_eq!(
+            (read.lines[0].event, read.lines[0].name.as_str(), read.lines[0].code),
+            (Event::SessionEnd, "0003-b01-a", 70)
+        );
+        assert_eq!(read.unreadable, ["2026-11-30T15:23:15Z 12.34 new - 0"]);
+    }
+
+    #[test]
+    fn failures() {
+        let read = |text| Failure::parse(text).unwrap();
+        assert_eq!(read("trial:00-a 124 the client\n").step, Some(Step::Trial("00-a".into())));
+        assert_eq!(read("interrupted 137 cut off\n").step, None);
+        assert_eq!(Failure::parse("lunch 1 x"), None);
+    }
+
+    #[test]
+    fn a_manifest_stays_in_its_folder() {
+        let hex = "0".repeat(64);
+        for path in ["/etc/passwd", "../x", "a/../../x", ""] {
+            assert_eq!(manifest(format!("{hex}  1  {path}\n").as_bytes()).unreadable.len(), 1, "{path}");
+        }
+        let read = manifest(format!("{hex}  12  a  b/c d\n").as_bytes());
+        assert_eq!((read.lines[0].size, read.lines[0].path.to_str()), (12, Some("a  b/c d")));
+    }
+}

@@ -8,7 +8,7 @@ HERE=$(pwd -P) NONCE=$(random 8) STOPPED='' SESSION='' GPUS='' && ! text gpus ||
 case $GPUS in *[!A-Za-z0-9.,_-]*) echo "gpus holds '$GPUS', wanted a list like 0,1,2,3" >&2 && exit 64 ;; esac
 LEASE=${LABBOOK_LEASE_DIR:-/var/tmp}/labbook-lease${GPUS:+-$GPUS}
 born $$ && ME="$$ $START $BOOT $NONCE"
-die() { echo "$2" >&2 && exit "$1"; }
+die() { echo "$2" >&2; exit "$1"; } # CODE TEXT, also where nothing can be written
 note() { printf '%s %s %s %s\n' "$(stamp)" "$1" "$2" "$3" >>journal || die 74 "cannot write journal"; } # EVENT NAME CODE
 alive() { # "PID START BOOT …": it lives
     # shellcheck disable=SC2086 # words are wanted
@@ -32,7 +32,7 @@ acquire() { # the owner changes only under `claim`, a link that one can make; wh
     note lease-refused - 69 && die 69 "cannot take $LEASE"
 }
 release() { owner && rm -f runner && [ "$OWNER" = "$ME $HERE" ] && rm -f "$LEASE/owner" && rmdir "$LEASE" 2>/dev/null; }
-dirty() { echo "$1 $2" >dirty && note dirty "$1" 75 && die 75 "the host is dirty: $2"; } # the lease stays: its next owner sweeps first
+dirty() { echo "$1 $2" >dirty; note dirty "$1" 75; die 75 "the host is dirty: $2"; } # the lease stays: its next owner sweeps first
 conclude() { # FOLDER CODE
     echo "$2" >"$1/done.part" && mv "$1/done.part" "$1/done" || die 74 "cannot write $1/done"
     note session-end "${1##*/}" "$2"

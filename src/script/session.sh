@@ -60,7 +60,7 @@ gpu() { nvidia --query-gpu=memory.used | sort -n | awk '/^[0-9]+$/ { m = $1 } EN
 # The record.
 step() { # STEP CODE: a line of status, one for each step
     grep -qs " $1 [0-9]*\$" "$OUT/status" && return
-    printf '%s %s %s\n' "$(stamp)" "$1" "$2" >>"$OUT/status" || { FAILED=1 && echo "cannot write $OUT/status" >&2; }
+    printf '%s %s %s\n' "$(stamp)" "$1" "$2" >>"$OUT/status" || { FAILED=1; echo "cannot write $OUT/status" >&2; }
 }
 fail() { # CODE TEXT: this step failed; the first failure is the one that is told
     [ -s "$OUT/fail" ] || printf '%s\n' "$STEP $1 $2" >"$OUT/fail"
@@ -188,9 +188,10 @@ answers() { # else what is missing in MISSING
     ! text "$IN/health" || { MISSING="status 200 from $VALUE" && http GET "$VALUE" "$OUT/http/health" 25 | grep -q '^200 '; }
 }
 ready() {
-    mkdir -p "$OUT/http" && due "$READY" && early=$((CLOCK + 10))
+    mkdir -p "$OUT/http" && due "$READY" && early=$((CLOCK + 10)) && seen=''
     until answers; do
-        sound || return
+        sound && all=$(members) || return
+        [ "$all" = "$seen" ] || { seen=$all && echo "$all" >>"$PIDS"; } # a start that dies half-way has children too
         if over; then fail 124 "not ready within $READY s: still no $MISSING"; return; fi
         if [ "$CLOCK" -lt "$early" ]; then nap 0.1; else nap 0.5; fi
     done
@@ -268,9 +269,10 @@ prove() { # FILE: no process of ours, the port free, GPU memory idle, which may 
         processes=$(ours | wc -l) port=free used=''
         [ -z "$(sockets)" ] || port=busy
         [ ! -f "$OUT/gpu/idle-mib" ] || used=$(gpu) used=${used:-unknown}
-        printf '%s\n' "processes $processes" "port $port" ${used:+"gpu $used"} >"$1" && number "${used:-0}" 501
+        printf '%s\n' "processes $processes" "port $port" ${used:+"gpu $used"} >"$1" || FAILED=1
+        number "${used:-0}" 501
         [ "$processes" -eq 0 ] && [ $port = free ] && [ "$NUMBER" -le 500 ] && return
-        ! over && nap 0.2 || return
+        if over; then return 1; else nap 0.2; fi
     done
 }
 finish() { # CHILD: whether the server is a child of this shell
@@ -279,8 +281,7 @@ finish() { # CHILD: whether the server is a child of this shell
     prove "$OUT/proof"; dirty=$? && step proof $dirty
     code=${FAILED:+70} && [ $dirty = 0 ] || code=75
     step end "${code:-0}" && manifest || { echo "cannot write the manifest of $IN" >&2; FAILED=1; }
-    [ -z "$FAILED" ] || exit "${code:-70}"
-    exit "${code:-0}"
+    code=${code:-${FAILED:+70}} && exit "${code:-0}"
 }
 [ $# -gt 0 ] || return 0
 MODE=$1 IN=${2-} HERE=$(pwd -P) UMASK=$(umask) OUT=${2-}/out PIDS=${2-}/pids

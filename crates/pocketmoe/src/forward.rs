@@ -171,84 +171,12 @@ pub(crate) fn greedy(logits: &[f32]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reference;
 
     const TINY: Dimensions = Dimensions { hidden: 32, heads: 2, layers: 2, experts: 16, top_k: 4, expert_width: 32 };
 
     fn mixture(backend: Backend) -> Mixture {
         Mixture { backend, threads: 1, scoring: Scoring::Softmax, k0: None }
-    }
-
-    /// The whole model again in 64-bit floats, without a cache, without batches, straight from the definitions.
-    fn reference(model: &Model, tokens: &[u32], sigmoid: bool) -> Vec<f64> {
-        let d = model.dimensions;
-        let matvec = |w: &[f32], x: &[f64]| -> Vec<f64> {
-            w.chunks(x.len()).map(|row| row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum()).collect()
-        };
-        let norm = |x: &[f64], scale: &[f32]| -> Vec<f64> {
-            let rms = (x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64 + 1e-6).sqrt();
-            x.iter().zip(scale).map(|(x, s)| x / rms * f64::from(*s)).collect()
-        };
-        let rotated = |x: &[f64], position: usize| -> Vec<f64> {
-            let (head, half) = (d.head(), d.head() / 2);
-            let mut y = x.to_vec();
-            for start in (0..x.len()).step_by(head) {
-                for i in 0..half {
-                    let angle = position as f64 / 10_000f64.powf(i as f64 / half as f64);
-                    let (a, b) = (x[start + i], x[start + i + half]);
-                    y[start + i] = a * angle.cos() - b * angle.sin();
-                    y[start + i + half] = a * angle.sin() + b * angle.cos();
-                }
-            }
-            y
-        };
-        let row = |table: &[f32], id: u32| -> Vec<f64> {
-            table[id as usize * d.hidden..][..d.hidden].iter().map(|x| f64::from(*x)).collect()
-        };
-        let mut xs: Vec<Vec<f64>> = tokens.iter().map(|id| row(&model.embedding, *id)).collect();
-        for layer in &model.layers {
-            let qkv: Vec<Vec<f64>> = xs.iter().map(|x| matvec(&layer.qkv, &norm(x, &layer.attention_norm))).collect();
-            let q: Vec<_> = qkv.iter().enumerate().map(|(p, row)| rotated(&row[..d.hidden], p)).collect();
-            let k: Vec<_> = qkv.iter().enumerate().map(|(p, row)| rotated(&row[d.hidden..2 * d.hidden], p)).collect();
-            for (position, x) in xs.iter_mut().enumerate() {
-                let mut mixed = vec![0.0; d.hidden];
-                for h in (0..d.hidden).step_by(d.head()) {
-                    let score = |s: usize| -> f64 {
-                        let dot: f64 = (h..h + d.head()).map(|i| q[position][i] * k[s][i]).sum();
-                        (dot / (d.head() as f64).sqrt()).exp()
-                    };
-                    let total: f64 = (0..=position).map(score).sum();
-                    for (s, qkv) in qkv[..=position].iter().enumerate() {
-                        for i in h..h + d.head() {
-                            mixed[i] += score(s) / total * qkv[2 * d.hidden + i];
-                        }
-                    }
-                }
-                for (x, y) in x.iter_mut().zip(matvec(&layer.output, &mixed)) {
-                    *x += y;
-                }
-            }
-            for x in &mut xs {
-                let input = norm(x, &layer.expert_norm);
-                let logits = matvec(&layer.router, &input);
-                let total: f64 = logits.iter().map(|l| l.exp()).sum();
-                let score = |l: &f64| if sigmoid { 1.0 / (1.0 + (-l).exp()) } else { l.exp() / total };
-                let mut ranked: Vec<(usize, f64)> = logits.iter().map(score).enumerate().collect();
-                ranked.sort_by(|a, b| b.1.partial_cmp(&a.1).unwrap());
-                let sum: f64 = ranked[..d.top_k].iter().map(|pair| pair.1).sum();
-                for (expert, score) in &ranked[..d.top_k] {
-                    let weights = &layer.experts[expert * d.expert()..(expert + 1) * d.expert()];
-                    let (gate_up, down) = weights.split_at(2 * d.expert_width * d.hidden);
-                    let inner = matvec(gate_up, &input);
-                    let active: Vec<f64> = (0..d.expert_width)
-                        .map(|i| inner[i] / (1.0 + (-inner[i]).exp()) * inner[d.expert_width + i])
-                        .collect();
-                    for (x, y) in x.iter_mut().zip(matvec(down, &active)) {
-                        *x += score / sum * y;
-                    }
-                }
-            }
-        }
-        matvec(&model.head, &norm(xs.last().unwrap(), &model.head_norm))
     }
 
     fn whole(model: &Model, tokens: &[u32], mixture: Mixture) -> Vec<f32> {
@@ -266,20 +194,51 @@ mod tests {
         assert!(output.logits.is_empty() && output.experts_read == 0);
     }
 
+    fn worst(got: &[f32], want: &[f64]) -> f64 {
+        got.iter().zip(want).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max)
+    }
+
     #[test]
     fn logits_of_both_kernels_agree_with_a_naive_reference_in_double_precision() {
         let model = Model::new(TINY, 42);
         let tokens = [5, 700, 2002, 1, 33, 33, 900, 12];
-        for (scoring, sigmoid) in [(Scoring::Softmax, false), (Scoring::Sigmoid, true)] {
+        for scoring in [Scoring::Softmax, Scoring::Sigmoid] {
             for length in [1, 2, tokens.len()] {
-                let want = reference(&model, &tokens[..length], sigmoid);
+                let want = &reference::logits(&model, &[&tokens[..length]], scoring, None)[0];
+                assert!(want.iter().fold(0.0f64, |a, b| a.max(b.abs())) > 0.5, "the logits are not trivial");
                 for backend in [Backend::Loop, Backend::Grouped] {
                     let got = whole(&model, &tokens[..length], Mixture { scoring, ..mixture(backend) });
-                    let worst = got.iter().zip(&want).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+                    let worst = worst(&got, want);
                     assert!(worst < 2e-4, "{backend:?} {scoring:?} length {length}: off by {worst}");
-                    assert!(want.iter().fold(0.0f64, |a, b| a.max(b.abs())) > 0.5, "the logits are not trivial");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn opportunistic_activation_of_a_batch_agrees_with_the_reference() {
+        let model = Model::new(TINY, 11);
+        let sequences: [&[u32]; 4] = [&[3, 4, 5], &[900], &[77, 78], &[1200]];
+        let slots: Vec<u32> = (0..7).collect();
+        let (mut rows, mut wanted, mut start) = (Vec::new(), Vec::new(), 0);
+        for tokens in sequences {
+            let own = &slots[start..start + tokens.len()];
+            rows.extend(tokens.iter().enumerate().map(|(i, token)| Row { token: *token, slots: &own[..=i] }));
+            wanted.push(rows.len() - 1);
+            start += tokens.len();
+        }
+        let run = |k0, backend| {
+            let mixture = Mixture { k0, ..mixture(backend) };
+            model.forward(&mut Cache::new(TINY, 7), &rows, &wanted, mixture)
+        };
+        let plain = run(None, Backend::Grouped);
+        for k0 in 1..=TINY.top_k {
+            let want = reference::logits(&model, &sequences, Scoring::Softmax, Some(k0)).concat();
+            let got = run(Some(k0), Backend::Grouped);
+            assert!(worst(&got.logits, &want) < 2e-4, "k0 {k0}: off by {}", worst(&got.logits, &want));
+            assert_eq!(got.logits, run(Some(k0), Backend::Loop).logits);
+            assert_eq!(got.logits == plain.logits, k0 == TINY.top_k, "k0 {k0}");
+            assert!(got.experts_read <= plain.experts_read);
         }
     }
 

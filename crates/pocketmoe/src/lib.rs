@@ -13,6 +13,8 @@ mod log;
 mod metrics;
 mod model;
 mod prefix;
+#[cfg(test)]
+mod reference;
 mod router;
 mod sampling;
 mod scheduler;

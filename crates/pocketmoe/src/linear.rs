@@ -44,38 +44,23 @@ fn linear_avx2(weights: &[f32], columns: usize, xs: &[f32], out: &mut [f32]) {
 fn linear_any(weights: &[f32], columns: usize, xs: &[f32], out: &mut [f32]) {
     let rows = weights.len() / columns;
     for (tile, out) in xs.chunks(TILE * columns).zip(out.chunks_mut(TILE * rows)) {
-        for (group, weights) in weights.chunks(4 * columns).enumerate() {
-            let row = 4 * group;
+        for (row, weights) in weights.chunks_exact(columns).enumerate() {
             let mut quads = tile.chunks_exact(4 * columns);
             let mut token = 0;
             for quad in &mut quads {
-                for (r, weights) in weights.chunks_exact(columns).enumerate() {
-                    for (t, sum) in dot_four(weights, four(quad, columns)).into_iter().enumerate() {
-                        out[(token + t) * rows + row + r] = sum;
-                    }
+                let four = std::array::from_fn(|i| &quad[i * columns..(i + 1) * columns]);
+                for (i, sum) in dot_four(weights, four).into_iter().enumerate() {
+                    out[(token + i) * rows + row] = sum;
                 }
                 token += 4;
             }
+            // Alone, a token is bound by memory already; four rows at once for it were measured at half the speed.
             for x in quads.remainder().chunks_exact(columns) {
-                let out = &mut out[token * rows + row..];
-                if weights.len() == 4 * columns {
-                    // The product of two numbers does not depend on their order, so four rows for one token are the same.
-                    out[..4].copy_from_slice(&dot_four(x, four(weights, columns)));
-                } else {
-                    let sums = weights.chunks_exact(columns).map(|weights| dot_one(weights, x));
-                    out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum);
-                }
+                out[token * rows + row] = dot_one(weights, x);
                 token += 1;
             }
         }
     }
-}
-
-/// Four vectors that lie one after another.
-#[expect(clippy::inline_always, reason = "must be compiled with the features of its caller")]
-#[inline(always)]
-fn four(vectors: &[f32], columns: usize) -> [&[f32]; 4] {
-    std::array::from_fn(|i| &vectors[i * columns..(i + 1) * columns])
 }
 
 /// Sixteen interleaved partial sums.

@@ -103,8 +103,14 @@ impl Routes {
         }
         let mut routes = Self { starts: vec![0], ..Self::default() };
         for token in 0..self.tokens() {
-            let kept = self.pairs(token).filter(|pair| read[self.experts[*pair]]);
-            routes.push(kept.map(|pair| (self.experts[pair], self.weights[pair])));
+            let kept: Vec<usize> = self.pairs(token).filter(|pair| read[self.experts[*pair]]).collect();
+            let all = kept.len() == self.pairs(token).len();
+            routes.push(kept.into_iter().map(|pair| (self.experts[pair], self.weights[pair])));
+            if all {
+                // Dividing once more would only add rounding: a token that loses nothing is left as it was.
+                let pairs = routes.pairs(token);
+                routes.weights[pairs].copy_from_slice(&self.weights[self.pairs(token)]);
+            }
         }
         routes
     }
@@ -165,7 +171,8 @@ pub(crate) fn softmax(values: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::{BTreeMap, BTreeSet};
+    use crate::reference;
+    use std::collections::BTreeMap;
 
     fn logits(tokens: usize, experts: usize, seed: u32) -> Vec<f32> {
         let hash = |i: u32| (i.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 8) as f32 / 4e6;
@@ -191,36 +198,14 @@ mod tests {
         assert!((routes.weights[0] - share).abs() < 1e-6);
     }
 
-    /// The definition, written down a second time with sets and 64-bit floats.
-    fn definition(logits: &[f32], experts: usize, top_k: usize, k0: usize) -> Vec<BTreeMap<usize, f64>> {
-        let ranked: Vec<Vec<(usize, f64)>> = logits
-            .chunks(experts)
-            .map(|row| {
-                let total: f64 = row.iter().map(|l| f64::from(*l).exp()).sum();
-                let mut pairs: Vec<_> = row.iter().map(|l| f64::from(*l).exp() / total).enumerate().collect();
-                pairs.sort_by(|a, b| b.1.partial_cmp(&a.1).unwrap().then(a.0.cmp(&b.0)));
-                pairs.truncate(top_k);
-                pairs
-            })
-            .collect();
-        let union: BTreeSet<usize> = ranked.iter().flat_map(|pairs| pairs[..k0].iter().map(|pair| pair.0)).collect();
-        ranked
-            .into_iter()
-            .map(|pairs| {
-                let own: BTreeSet<usize> = pairs[..k0].iter().map(|pair| pair.0).collect();
-                let kept: Vec<_> = pairs.into_iter().filter(|(e, _)| own.contains(e) || union.contains(e)).collect();
-                let sum: f64 = kept.iter().map(|pair| pair.1).sum();
-                kept.into_iter().map(|(e, score)| (e, score / sum)).collect()
-            })
-            .collect()
-    }
-
     #[test]
     fn opportunistic_activation_equals_its_definition() {
         for (tokens, k0, seed) in [(1, 1, 0), (1, 4, 1), (5, 2, 2), (16, 4, 3), (16, 8, 4), (40, 1, 5)] {
             let logits = logits(tokens, 64, seed);
             let got = Routes::choose(&logits, 64, 8, Scoring::Softmax).opportunistic(k0, 64);
-            let want = definition(&logits, 64, 8, k0);
+            let rows: Vec<Vec<f64>> =
+                logits.chunks(64).map(|row| row.iter().map(|logit| f64::from(*logit)).collect()).collect();
+            let want = reference::weights(&rows, 8, Scoring::Softmax, Some(k0));
             assert_eq!(got.tokens(), tokens);
             for (token, want) in want.iter().enumerate() {
                 let pairs: BTreeMap<usize, f32> =

@@ -148,6 +148,13 @@ impl Server {
         line.split_whitespace().last().unwrap().parse().unwrap()
     }
 
+    /// Waits until a request runs.
+    pub(crate) async fn until_running(&self) {
+        while self.metric("sglang:num_running_reqs").await == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     /// Runs the load client against this server.
     pub(crate) fn load(&self, arguments: &str, output: &Path) -> Output {
         Command::new(env!("CARGO_BIN_EXE_pocketmoe"))
