@@ -21,7 +21,8 @@ runs:
     format: sglang.bench_serving
 ";
 
-const ROW: &str = r#"{"output_throughput": 706.5, "server_info": {"api_key": "sk-4f2a91c0d5"}}"#;
+const ROW: &str =
+    r#"{"backend": "sglang", "completed": 8, "output_throughput": 706.5, "server_info": {"api_key": "sk-4f2a91c0d5"}}"#;
 
 fn lab(manifest: &str) -> (tempfile::TempDir, PathBuf, PathBuf) {
     let lab = tempfile::tempdir().expect("a folder");
