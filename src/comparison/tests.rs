@@ -71,7 +71,7 @@ const BREAKS: &[(&[&str], Break)] = &[
     (&["S03"], |_, runs| runs.clear()),
     (&["S03"], |question, _| question.passes = 2),
     (&["S03"], |_, runs| {
-        runs.iter_mut().filter(|run| run.arm == "off").for_each(|run| run.experiment = "older".into())
+        runs.iter_mut().filter(|run| run.arm == "off").for_each(|run| run.experiment = "older".into());
     }),
     (&["S03"], |_, runs| {
         runs.iter_mut().filter(|run| run.arm == "off").for_each(|run| run.edition = Some("00000000".into()));
@@ -271,7 +271,9 @@ fn foreign_runs_need_no_facts_and_carry_no_verdict() {
         run.facts = Fingerprint::default();
     }
     assert_eq!(checked(&question(), &records).expect("foreign").standing(), Standing::Foreign);
-    records.iter_mut().for_each(|run| run.facts.text("source.commit", run.arm.clone()));
+    for run in &mut records {
+        run.facts.text("source.commit", run.arm.clone());
+    }
     assert_eq!(blocking(&checked(&question(), &records).expect_err("known to differ")), ["S01", "source.commit"]);
 }
 
@@ -285,7 +287,9 @@ proptest! {
     #[test]
     fn refusing_is_symmetric_in_the_arms(chosen in prop::sample::subsequence((0..BREAKS.len()).collect::<Vec<_>>(), 0..4)) {
         let (mut question, mut records) = (question(), records());
-        chosen.iter().filter(|index| BREAKS[**index].0 != ["S03"]).for_each(|index| BREAKS[*index].1(&mut question, &mut records));
+        for index in chosen.iter().filter(|index| BREAKS[**index].0 != ["S03"]) {
+            BREAKS[*index].1(&mut question, &mut records);
+        }
         let there = checked(&question, &records);
         let back = Comparison::check(&exchanged(&question), &records, &Condition { treatment: "off".into(), ..at("16") });
         prop_assert_eq!(there.is_err(), back.is_err());
@@ -300,7 +304,9 @@ proptest! {
         order in Just((0..20_usize).collect::<Vec<_>>()).prop_shuffle(),
     ) {
         let (mut question, mut records) = (question(), records());
-        chosen.iter().for_each(|index| BREAKS[*index].1(&mut question, &mut records));
+        for index in &chosen {
+            BREAKS[*index].1(&mut question, &mut records);
+        }
         let shuffled: Vec<Record> = order.iter().filter_map(|at| records.get(*at)).chain(records.get(20..).unwrap_or_default()).cloned().collect();
         prop_assert_eq!(checked(&question, &records), checked(&question, &shuffled));
     }

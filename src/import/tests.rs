@@ -131,6 +131,14 @@ fn a_corpus_case_comes_out_to_the_last_digit() {
         assert!((found / wanted - 1.0).abs() < 1e-9, "{found} for {wanted}");
     }
     let verdicts: Vec<ClaimVerdict> = findings.claims.values().map(|claim| claim.verdict).collect();
-    use ClaimVerdict::{Inconclusive, Refuted, Supported};
-    assert_eq!(verdicts, [Supported, Inconclusive, Refuted, Supported, Inconclusive]);
+    assert_eq!(
+        verdicts,
+        [
+            ClaimVerdict::Supported,
+            ClaimVerdict::Inconclusive,
+            ClaimVerdict::Refuted,
+            ClaimVerdict::Supported,
+            ClaimVerdict::Inconclusive
+        ]
+    );
 }

@@ -64,7 +64,7 @@ impl Page {
         for word in words.split(' ') {
             if !first_word && line.chars().count() + 1 + word.chars().count() > WIDTH {
                 self.line(&line);
-                line = indent.to_owned();
+                indent.clone_into(&mut line);
                 first_word = true;
             }
             if !first_word {
@@ -516,7 +516,9 @@ mod tests {
         let mut void = records();
         void.iter_mut().filter(|run| run.arm == "on").for_each(|run| run.written = Written::Nothing);
         let mut foreign = records();
-        foreign.iter_mut().for_each(|run| run.tier = Tier::Foreign);
+        for run in &mut foreign {
+            run.tier = Tier::Foreign;
+        }
         let few = Question { repeats: 2, ..question() };
         let two: Vec<Record> = records().into_iter().filter(|run| run.block <= Some(2)).collect();
         let pages = [shown(&question(), &void), shown(&question(), &foreign), shown(&few, &two)];
