@@ -101,7 +101,7 @@ const BREAKS: &[(&[&str], Break)] = &[
         one(runs, |run| {
             run.facts.text("workload.num_prompts", "256");
             run.written = row(420.0, 256);
-        })
+        });
     }),
     (&["S20"], |_, runs| {
         all(runs, |run| {
