@@ -5,11 +5,9 @@
 
 use crate::plan::PlannedTrial;
 use crate::question::Asked;
+use crate::record::RESULT_FILE;
 use crate::script::input::Command;
 use crate::spec::{ArmSettings, Cache, ClientKind, Eos, Spec};
-
-/// File that a client writes its row to, in its working directory.
-pub const RESULT_FILE: &str = "bench.jsonl";
 
 /// The warm-up wave draws other prompts than any measured pass, so that it warms kernels and not the prefix cache.
 const WARMUP_SEED_OFFSET: u64 = 1_000_000;

@@ -156,6 +156,20 @@ fn floor_boundary(text: &str, offset: usize) -> usize {
     offset
 }
 
+/// Returns text from elsewhere as one harmless line: control characters, which could move a terminal's cursor or colour it, are
+/// written as escapes.
+pub fn printable(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.trim().chars() {
+        if character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    line
+}
+
 /// Returns the candidate that a person most likely meant by `found`, if one is close.
 pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // 0.8 accepts one or two slips in words of our lengths, and nothing between unrelated keys.
@@ -199,6 +213,12 @@ mod tests {
         list.problems.push(Diagnostic::error("cut off", 1..99, "here"));
         assert!(list.render(Style::Plain).contains("cut off"));
         assert_eq!(list.line_column(99), (1, 2));
+    }
+
+    #[test]
+    fn text_from_elsewhere_cannot_steer_a_terminal() {
+        assert_eq!(printable(""), "");
+        assert_eq!(printable(" a\u{1b}[31mb\nc\u{202e}d é "), "a\\u{1b}[31mb\\nc\\u{202e}d é");
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub mod yaml;
 pub mod question;
 pub mod spec;
 pub mod plan;
+pub mod init;
+pub mod schema;
 
 pub mod redact;
 pub mod row;
@@ -21,6 +23,8 @@ pub mod record;
 pub mod validity;
 pub mod run;
 pub mod ledger;
+pub mod probe;
+pub mod store;
 
 pub mod host;
 pub mod script;
@@ -34,3 +38,4 @@ pub mod finding;
 
 pub mod import;
 pub mod report;
+pub mod cli;

@@ -9,6 +9,9 @@ use crate::fact::Fingerprint;
 use crate::question::Level;
 pub use crate::row::Written;
 
+/// File that a client writes its row to, in its working directory.
+pub const RESULT_FILE: &str = "bench.jsonl";
+
 /// How much a record may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

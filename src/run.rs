@@ -84,6 +84,10 @@ pub struct Session {
     pub trials: Vec<(String, String)>,
     /// Version of the program that sealed it.
     pub labbook: String,
+    /// Version of the rule set that was in force when it was sealed.
+    pub rules: String,
+    /// SHA-256 of the programs that ran it on the host.
+    pub programs_sha256: String,
     /// What was removed from its files.
     pub redactions: Vec<Redaction>,
     /// Every file of the session outside its trials.

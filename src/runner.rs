@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 pub mod decide;
 mod event;
+pub mod missing;
 mod watch;
 
 pub use event::Event;
@@ -268,7 +269,7 @@ impl Drive<'_> {
             }
             _ => {}
         }
-        if !news.lines.is_empty() || self.host.alive(&self.folder)? {
+        if news.lines > 0 || self.host.alive(&self.folder)? {
             silent.since = None;
             return Ok(());
         }

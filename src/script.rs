@@ -73,7 +73,9 @@
 //! - While a client runs, the session is blocked in `wait`; one watch looks twice a second whether server, deadline and
 //!   `stop` still allow it (two forks of `sleep` a second, nothing else).
 //! - A process is killed only when its start time is that of a process whose environment carried our nonce, or that was a
-//!   member of the server's session. 75 means that this could not be finished, or that the port is busy or GPU memory
+//!   member or descendant of the server's session. (What this cannot see: a child that emptied its environment, when server
+//!   *and* session are killed before the next look at the members, which is taken at each poll until ready and before
+//!   each trial. Port and GPU memory are proved all the same.) 75 means that this could not be finished, or that the port is busy or GPU memory
 //!   is not back under 500 MiB: a stray server on the port is 75 too, since every later session would fail on it.
 //! - A cut-off session is 70, unless its status ends with `end 0`: then only its runner was cut off, and it is 0.
 

@@ -12,6 +12,8 @@ mod judged;
 pub mod keys;
 mod reading;
 mod resolved;
+#[cfg(test)]
+mod tests;
 mod workload;
 
 use std::path::Path;

@@ -426,8 +426,8 @@ impl Reader {
         let fraction = scalar
             .text
             .strip_suffix('%')
-            .and_then(|number| number.trim().parse::<f64>().ok())
-            .map(|number| number / 100.0);
+            // Dividing by 100 would turn `0.7%` into 0.006999999999999999.
+            .and_then(|number| format!("{}e-2", number.trim()).parse::<f64>().ok());
         match fraction {
             Some(fraction) if fraction.is_finite() && allowed.contains(&fraction) => Some(fraction),
             _ => {
@@ -467,8 +467,9 @@ impl Reader {
     /// Reports that something else was expected at `node`, and states what was found.
     pub fn expected(&mut self, node: &Node, wanted: &str) {
         let found = match &node.value {
-            Value::Scalar(scalar) if scalar.text.is_empty() => "nothing".to_owned(),
+            Value::Scalar(scalar) if scalar.text.is_empty() || node.span.is_empty() => "nothing".to_owned(),
             Value::Scalar(scalar) => format!("`{}`", scalar.text.escape_debug()),
+            Value::Sequence(elements) if elements.is_empty() => "an empty list".to_owned(),
             Value::Sequence(_) => "a list".to_owned(),
             Value::Mapping(_) => "a mapping".to_owned(),
         };
@@ -661,6 +662,7 @@ mod tests {
             assert_eq!(read(wrong).0, None, "{wrong}");
         }
         assert_eq!(read("2%").1, Some(0.02));
+        assert_eq!(read("0.7%").1, Some(0.007));
         assert_eq!(read("2").1, None);
         assert_eq!(read("1h30m").2, Some(5400));
         assert_eq!(read("90s").2, Some(90));

@@ -55,6 +55,62 @@ pub fn line(event: &Event) -> Option<String> {
     Some(format!("{word:>12} {rest}"))
 }
 
+/// How far an experiment is.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Standing {
+    /// The experiment.
+    pub experiment: String,
+    /// Eight hex digits of the edition.
+    pub edition: String,
+    /// Sessions planned so far.
+    pub planned: usize,
+    /// Sessions sealed as finished.
+    pub finished: usize,
+    /// Sessions sealed as failed, with the reason.
+    pub failed: Vec<(String, String)>,
+    /// Blocks planned.
+    pub blocks: u32,
+    /// Attempts at blocks that no longer count.
+    pub superseded: usize,
+    /// The session that runs.
+    pub running: Option<String>,
+    /// Whether the runner lives.
+    pub runner_lives: bool,
+    /// Why nothing may start on the host.
+    pub dirty: Option<String>,
+}
+
+/// Returns how far an experiment is, in a few lines.
+pub fn standing(view: &Standing) -> String {
+    let open = view.planned.saturating_sub(view.finished + view.failed.len());
+    let mut text = format!(
+        "{} {}  {} blocks planned: {} launches finished, {} failed, {open} open",
+        view.experiment,
+        view.edition,
+        view.blocks,
+        view.finished,
+        view.failed.len()
+    );
+    let mut add = |word: &str, rest: &str| {
+        text.push_str(&format!("\n{word:>12} {rest}"));
+    };
+    match (&view.running, view.runner_lives) {
+        (Some(session), true) => add("running", session),
+        (None, true) => add("running", "between two sessions"),
+        _ => {}
+    }
+    for (session, reason) in &view.failed {
+        add("failed", &format!("{session}: {reason}"));
+    }
+    if view.superseded > 0 {
+        add("superseded", &format!("{} attempts at blocks", view.superseded));
+    }
+    if let Some(reason) = &view.dirty {
+        add("dirty", reason);
+    }
+    text
+}
+
 /// Returns a duration as people say it: `42 s`, `3 min 10 s`, `2 h 05 min`.
 pub fn duration(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;

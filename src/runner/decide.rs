@@ -70,7 +70,9 @@ pub fn decide(
     let mut decisions = Vec::new();
     for (block, attempt) in latest {
         let first = begun.get(&block).copied().unwrap_or(1);
-        if open(block, attempt) || attempt.saturating_sub(first) >= retry {
+        // An interruption says nothing about an arm, so it does not use up the retries.
+        let interruptions = ended.iter().filter(|outcome| outcome.block == Some(block) && cut_off(outcome)).count() as u32;
+        if open(block, attempt) || attempt.saturating_sub(first) >= retry + interruptions {
             continue;
         }
         let wrong = ended.iter().find_map(|outcome| match &outcome.ended {
@@ -108,6 +110,10 @@ fn hopeless(ended: &[Outcome]) -> Option<String> {
         }
     }
     None
+}
+
+fn cut_off(outcome: &Outcome) -> bool {
+    matches!(&outcome.ended, Ended::Failed(why) if is_interruption(why))
 }
 
 /// Returns whether a session failed because somebody or something stopped it, rather than by itself.
@@ -166,6 +172,6 @@ mod tests {
         let others = [outcome(1, 1, "a", failed("oom")), outcome(1, 1, "b", failed("oom"))];
         assert_eq!(decide(&others, &CLOSED, 1, &BTreeMap::new()).len(), 1);
         let cut = [outcome(1, 1, "a", failed("interrupted")), outcome(2, 1, "a", failed("interrupted"))];
-        assert_eq!(decide(&cut, &CLOSED, 1, &BTreeMap::new()).len(), 2);
+        assert_eq!(decide(&cut, &CLOSED, 0, &BTreeMap::new()).len(), 2);
     }
 }

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use crate::host::{Host, HostError};
 use crate::metric::{Metric, Span, Statistic};
 use crate::plan::{PlannedSession, PlannedTrial};
+use crate::record::RESULT_FILE;
 use crate::row;
+use crate::script::output::{self, JournalLine, Step};
 use crate::runner::Event;
 
 /// A session's place in the host's queue.
@@ -53,8 +55,8 @@ pub(super) enum RunnerEnd {
 /// What one poll found.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// New lines of the journal.
-    pub(super) lines: Vec<String>,
+    /// How many lines the journal grew by.
+    pub(super) lines: usize,
     /// Sessions that ended, by name.
     pub(super) ended: Vec<String>,
     /// How the runner ended, if it did since we watch.
@@ -99,58 +101,49 @@ impl Watch {
         report: &mut dyn FnMut(&Event),
     ) -> Result<News, HostError> {
         let mut news = News::default();
-        let mut at = self.offset;
-        for line in self.complete_lines(host, &self.folder.join("journal"), at)? {
-            at += line.len() as u64 + 1;
-            self.journal_line(&line, at > self.came, &mut news, known, report, host)?;
-            news.lines.push(line);
+        let bytes = host.read(&self.folder.join("journal"), self.offset)?;
+        // What was there when we came is read in one piece, so that old and new lines never share one.
+        let old = (self.came.saturating_sub(self.offset) as usize).min(bytes.len());
+        for (part, is_new) in [(&bytes[..old], false), (&bytes[old..], true)] {
+            let read = output::journal(part);
+            news.lines += read.lines.len();
+            for line in read.lines {
+                self.journal_line(&line, is_new, &mut news, known, report, host)?;
+            }
+            self.offset += read.consumed as u64;
         }
-        self.offset = at;
         self.status(host, known, report)?;
         Ok(news)
     }
 
-    /// Returns the lines of a file from an offset on that end in a newline.
-    fn complete_lines(&self, host: &dyn Host, path: &Path, offset: u64) -> Result<Vec<String>, HostError> {
-        let bytes = host.read(path, offset)?;
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        Ok(bytes[..whole]
-            .split_inclusive(|byte| *byte == b'\n')
-            .map(|line| lossless(&line[..line.len() - 1]))
-            .collect())
-    }
-
     fn journal_line(
         &mut self,
-        line: &str,
+        line: &JournalLine,
         is_new: bool,
         news: &mut News,
         known: &BTreeMap<String, PlannedSession>,
         report: &mut dyn FnMut(&Event),
         host: &dyn Host,
     ) -> Result<(), HostError> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [_, _, event, entry, _] = words.as_slice() else { return Ok(()) };
-        let session = session_of(entry);
-        match (*event, session) {
-            ("session-start", Some(name)) => {
+        match (line.event, session_of(&line.name)) {
+            (output::Event::SessionStart, Some(name)) => {
                 if is_new && let Some(planned) = known.get(&name) {
                     report(&Event::Session { session: name.clone(), arm: planned.arm.clone() });
                 }
-                self.current = Some(Current { name, entry: (*entry).to_owned(), offset: 0, started: 0.0 });
+                self.current = Some(Current { name, entry: line.name.clone(), offset: 0, started: 0.0 });
             }
-            ("session-end", Some(name)) => {
+            (output::Event::SessionEnd, Some(name)) => {
                 // The last steps of a session and its end come in one poll.
                 if is_new {
                     self.status(host, known, report)?;
                 }
                 self.current = None;
-                self.entries.insert(name.clone(), (*entry).to_owned());
+                self.entries.insert(name.clone(), line.name.clone());
                 news.ended.push(name);
             }
-            ("lease-refused", _) if is_new => news.end = Some(RunnerEnd::LeaseRefused),
-            ("dirty", _) if is_new => news.end = Some(RunnerEnd::Dirty),
-            ("stopped", _) if is_new => news.end = Some(RunnerEnd::Stopped),
+            (output::Event::LeaseRefused, _) if is_new => news.end = Some(RunnerEnd::LeaseRefused),
+            (output::Event::Dirty, _) if is_new => news.end = Some(RunnerEnd::Dirty),
+            (output::Event::Stopped, _) if is_new => news.end = Some(RunnerEnd::Stopped),
             _ => {}
         }
         Ok(())
@@ -165,23 +158,21 @@ impl Watch {
     ) -> Result<(), HostError> {
         let Some(mut current) = self.current.take() else { return Ok(()) };
         let out = self.folder.join("queue").join(&current.entry).join("out");
-        for line in self.complete_lines(host, &out.join("status"), current.offset)? {
-            current.offset += line.len() as u64 + 1;
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let [_, uptime, step, code] = words.as_slice() else { continue };
-            let uptime: f64 = uptime.parse().unwrap_or(0.0);
-            match *step {
-                "start" => current.started = uptime,
-                "ready" if *code == "0" => {
-                    report(&Event::Ready { session: current.name.clone(), seconds: uptime - current.started });
+        let read = output::status(&host.read(&out.join("status"), current.offset)?);
+        current.offset += read.consumed as u64;
+        for line in read.lines {
+            match line.step {
+                Step::Start => current.started = line.uptime_s,
+                Step::Ready if line.code == 0 => {
+                    let seconds = line.uptime_s - current.started;
+                    report(&Event::Ready { session: current.name.clone(), seconds });
                 }
-                _ => {
-                    if let Some(folder) = step.strip_prefix("trial:")
-                        && let Some(trial) = trial_of(known.get(&current.name), folder)
-                    {
-                        report(&trial_event(host, &current.name, trial, &out.join("trials").join(folder))?);
+                Step::Trial(folder) => {
+                    if let Some(trial) = trial_of(known.get(&current.name), &folder) {
+                        report(&trial_event(host, &current.name, trial, &out.join("trials").join(&folder))?);
                     }
                 }
+                _ => {}
             }
         }
         self.current = Some(current);
@@ -196,13 +187,13 @@ fn trial_of<'p>(session: Option<&'p PlannedSession>, folder: &str) -> Option<&'p
 
 /// Reads what the client of a trial wrote, for the line that is shown; the record is made later from the sealed files.
 fn trial_event(host: &dyn Host, session: &str, trial: &PlannedTrial, folder: &Path) -> Result<Event, HostError> {
-    let bytes = host.read(&folder.join(crate::client::RESULT_FILE), 0)?;
+    let bytes = host.read(&folder.join(RESULT_FILE), 0)?;
     let row = row::parse_rows(&bytes).ok().and_then(|rows| rows.into_iter().next());
     let metric = Metric::OutputThroughput;
     let value = |metric: Metric| row.as_ref().and_then(|row| row.metrics.get(&metric).copied());
     let uptime = |name: &str| -> Result<Option<f64>, HostError> {
-        let text = lossless(&host.read(&folder.join(name), 0)?);
-        Ok(text.split_whitespace().nth(1).and_then(|uptime| uptime.parse().ok()))
+        let text = host.read(&folder.join(name), 0)?;
+        Ok(output::instant(&String::from_utf8_lossy(&text)).map(|(_, uptime_s)| uptime_s))
     };
     let seconds = uptime("ended")?.zip(uptime("started")?).map_or(0.0, |(end, start)| end - start);
     Ok(Event::Trial {
@@ -217,8 +208,4 @@ fn trial_event(host: &dyn Host, session: &str, trial: &PlannedTrial, folder: &Pa
         seconds,
         fired: Vec::new(),
     })
-}
-
-fn lossless(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

@@ -188,9 +188,10 @@ answers() { # else what is missing in MISSING
     ! text "$IN/health" || { MISSING="status 200 from $VALUE" && http GET "$VALUE" "$OUT/http/health" 25 | grep -q '^200 '; }
 }
 ready() {
-    mkdir -p "$OUT/http" && due "$READY" && early=$((CLOCK + 10))
+    mkdir -p "$OUT/http" && due "$READY" && early=$((CLOCK + 10)) && seen=''
     until answers; do
-        sound || return
+        sound && all=$(members) || return
+        [ "$all" = "$seen" ] || { seen=$all && echo "$all" >>"$PIDS"; } # a start that dies half-way has children too
         if over; then fail 124 "not ready within $READY s: still no $MISSING"; return; fi
         if [ "$CLOCK" -lt "$early" ]; then nap 0.1; else nap 0.5; fi
     done
@@ -280,8 +281,7 @@ finish() { # CHILD: whether the server is a child of this shell
     prove "$OUT/proof"; dirty=$? && step proof $dirty
     code=${FAILED:+70} && [ $dirty = 0 ] || code=75
     step end "${code:-0}" && manifest || { echo "cannot write the manifest of $IN" >&2; FAILED=1; }
-    [ -z "$FAILED" ] || exit "${code:-70}"
-    exit "${code:-0}"
+    code=${code:-${FAILED:+70}} && exit "${code:-0}"
 }
 [ $# -gt 0 ] || return 0
 MODE=$1 IN=${2-} HERE=$(pwd -P) UMASK=$(umask) OUT=${2-}/out PIDS=${2-}/pids

@@ -410,6 +410,7 @@ impl Reading<'_> {
         let found = match target {
             Target::Argument(name) => flags::unsafe_argument(name, &asked),
             Target::Variable(name) => flags::unsafe_variable(name, &asked),
+            Target::ClientArgument(name) => flags::unsafe_client_argument(name, &asked),
             _ => None,
         };
         if let Some(found) = found {
@@ -555,18 +556,26 @@ impl Reading<'_> {
         } else if typed.starts_with("environment") {
             "say which: `environment.image`, `environment.venv` or `environment.lock`".to_owned()
         } else {
-            let singles = SINGLE.iter().map(|(key, _)| *key);
-            match did_you_mean(typed, singles.clone()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => {
-                    let all: Vec<String> = singles.chain(FAMILIES).map(|key| format!("`{key}`")).collect();
-                    format!("the keys that can be varied are {}", all.join(", "))
-                }
-            }
+            near_key(typed).unwrap_or_else(|| {
+                let all: Vec<String> =
+                    SINGLE.iter().map(|(key, _)| *key).chain(FAMILIES).map(|key| format!("`{key}`")).collect();
+                format!("the keys that can be varied are {}", all.join(", "))
+            })
         };
         self.reader
             .problem(Diagnostic::error(format!("`{typed}` cannot be varied"), span.clone(), "not a factor").help(help));
     }
+}
+
+/// Suggests the key that was probably meant: of a family by the part before the name, else one of the single keys.
+fn near_key(typed: &str) -> Option<String> {
+    let mut dots = typed.match_indices('.').map(|(place, _)| place);
+    let family = dots.nth(1).and_then(|dot| {
+        let (prefix, name) = typed.split_at(dot);
+        did_you_mean(prefix, ["server.args", "server.env", "client.args"]).map(|near| format!("{near}{name}"))
+    });
+    let near = family.or_else(|| did_you_mean(typed, SINGLE.iter().map(|(key, _)| *key)).map(str::to_owned))?;
+    Some(format!("did you mean `{near}`?"))
 }
 
 fn means_the_same(one: &Asked, two: &Asked) -> bool {

@@ -313,12 +313,26 @@ pub(crate) fn unsafe_argument(full: &str, asked: &Asked) -> Option<Unsafe> {
     let why = match (full, asked) {
         (_, Asked::Unset) => return None,
         ("load-format", Asked::Text(format)) if format == "dummy" => "weights are made up",
+        ("load-format", Asked::List(formats)) if formats.iter().any(|format| format == "dummy") => {
+            "weights are made up"
+        }
         ("json-model-override-args", _) => "it changes the model under its name",
         ("fault", _) => "the server does something wrong on purpose",
         _ => return None,
     };
     let allowed_as = if full == "load-format" { "load-format-dummy".to_owned() } else { full.to_owned() };
     Some(Unsafe { allowed_as, why })
+}
+
+/// Returns what is unsafe about an argument of the client.
+pub(crate) fn unsafe_client_argument(full: &str, asked: &Asked) -> Option<Unsafe> {
+    let why = match (full, asked) {
+        (_, Asked::Unset) => return None,
+        ("fake-prefill", _) => "prompts are not computed",
+        ("profile", _) => "the profiler runs, and its end is counted in the duration",
+        _ => return None,
+    };
+    Some(Unsafe { allowed_as: full.to_owned(), why })
 }
 
 /// Returns what is unsafe about a server variable.
@@ -381,6 +395,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
     fn no_real_flag_of_the_client_is_taken_for_an_abbreviation() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/field/versions.json");
         let Ok(text) = std::fs::read_to_string(&path) else {
@@ -401,6 +416,9 @@ mod tests {
         let text = |value: &str| Asked::Text(value.into());
         assert!(unsafe_argument("load-format", &text("auto")).is_none());
         assert!(unsafe_argument("load-format", &text("dummy")).is_some());
+        assert!(unsafe_argument("load-format", &Asked::List(vec!["dummy".into()])).is_some());
+        assert!(unsafe_client_argument("fake-prefill", &Asked::Set).is_some());
+        assert!(unsafe_client_argument("profile-prefix", &text("x")).is_none());
         for name in ["SGLANG_SIMULATE_ACC_LEN", "SGL_TEST_RETRACT", "SGLANG_IS_IN_CI", "SGLANG_DIAG_X"] {
             assert!(unsafe_variable(name, &text("1")).is_some(), "{name}");
             assert!(unsafe_variable(name, &Asked::Unset).is_none());

@@ -154,10 +154,11 @@ fn host(reader: &mut Reader, node: &Node) -> Option<HostEntry> {
         }
     }
     let folder = folder?;
-    if let (Some(folder), Some(node)) = (&folder, section.get("folder")) {
-        if !Path::new(folder).is_absolute() && !folder.starts_with("~/") {
-            reader.expected(node, "an absolute path, or one that starts with `~/`");
-        }
+    if let (Some(folder), Some(node)) = (&folder, section.get("folder"))
+        && !Path::new(folder).is_absolute()
+        && !folder.starts_with("~/")
+    {
+        reader.expected(node, "an absolute path, or one that starts with `~/`");
     }
     Some(HostEntry {
         via,

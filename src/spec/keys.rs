@@ -98,8 +98,8 @@ pub(crate) const EXPECTS: &[&str] = &["higher", "lower", "unchanged", "not_lower
 pub(crate) const HOST_VIAS: &[&str] = &["local", "ssh", "slurm"];
 /// What happens when somebody else uses the host beside our GPUs.
 pub(crate) const NEIGHBOURS: &[&str] = &["refuse", "record"];
-/// Largest seed; the engines and clients take 32 bits with a sign.
-const LARGEST_SEED: u64 = 2_147_000_000;
+/// Largest seed: clients take 32 bits with a sign, and passes and warm-up waves add to it.
+const LARGEST_SEED: u64 = 2_000_000_000;
 
 /// A spec.
 pub static SPEC: Table = Table {
@@ -371,7 +371,7 @@ impl<'n> Section<'n> {
         let key = self.table.key(name);
         let Shape::Word(words) = key.shape else { unreachable!("`{name}` is a word") };
         match (self.get(name), key.need) {
-            (Some(node), _) => reader.one_of(node, key.what, words),
+            (Some(node), _) => reader.one_of(node, &format!("a value of `{name}`"), words),
             (None, Need::Default(default)) => words.iter().position(|word| *word == default),
             (None, _) => self.require(reader, name).and(None),
         }

@@ -324,15 +324,13 @@ impl Reading<'_> {
                     .help("add one of `image:`, `venv:` and `lock:`"),
             );
         }
-        if let Some(environment) = environment {
-            if !environment.build.is_empty() && !said.contains(&"environment.lock") {
-                self.reader.problem(
-                    Diagnostic::error("`build` without a lock file", environment_at, "in here")
-                        .help("add `lock:`, which says what is built"),
-                );
-            }
+        if environment.is_some_and(|asked| !asked.build.is_empty()) && !said.contains(&"environment.lock") {
+            self.reader.problem(
+                Diagnostic::error("`build` without a lock file", environment_at, "in here")
+                    .help("add `lock:`, which says what is built"),
+            );
         }
-        if real && top.get("source").is_none() && said.is_empty() {
+        if real && top.get("source").is_none() && top.get("environment").is_none() && said.is_empty() {
             self.reader.problem(
                 Diagnostic::error(
                     format!("engine `{}` needs `source` or `environment`", server.engine.name()),
@@ -391,16 +389,17 @@ impl Reading<'_> {
         if text.len() == 40 && hex {
             return Some(text);
         }
-        let what = if hex && text.len() >= 4 { "a short hash" } else { "a tag or a branch" };
-        self.reader.problem(
-            Diagnostic::error(
-                format!("`{text}` is not a full commit hash"),
-                node.span.clone(),
-                format!("expected 40 hex digits, found {}", text.chars().count()),
-            )
-            .help(format!(
+        let help = if text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            format!("write the letters small: `{}`", text.to_lowercase())
+        } else {
+            let what = if hex && text.len() >= 4 { "a short hash" } else { "a tag or a branch" };
+            format!(
                 "{what} may mean another commit later; `labbook resolve` writes the full hash, `git rev-parse {text}` prints it"
-            )),
+            )
+        };
+        let label = format!("expected 40 hex digits, found {} characters", text.chars().count());
+        self.reader.problem(
+            Diagnostic::error(format!("`{text}` is not a full commit hash"), node.span.clone(), label).help(help),
         );
         None
     }

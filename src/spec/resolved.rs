@@ -47,7 +47,7 @@ fn asked(value: &Asked) -> String {
 fn percent(fraction: f64) -> String {
     let exact = |digits: usize| {
         let text = format!("{:.digits$}", fraction * 100.0);
-        text.parse::<f64>().is_ok_and(|number| number / 100.0 == fraction).then_some(text)
+        format!("{text}e-2").parse::<f64>().is_ok_and(|number| number.to_bits() == fraction.to_bits()).then_some(text)
     };
     let text = (0..20).find_map(exact).unwrap_or_else(|| format!("{}", fraction * 100.0));
     format!("{text}%")
@@ -244,10 +244,10 @@ mod tests {
     fn text_and_percentages_are_read_back_exactly() {
         assert_eq!(quoted(""), "\"\"");
         assert_eq!(quoted("a\"b\\c\nd\u{7f}é"), "\"a\\\"b\\\\c\\nd\\u007fé\"");
-        for fraction in [0.02, 0.007, 0.29, 0.015, 1.0 / 3.0, 0.0001] {
+        for fraction in [0.02, 0.007, 0.29, 0.015, 0.0001, 0.123_456_789] {
             let text = percent(fraction);
-            let number: f64 = text.trim_end_matches('%').parse().expect("a number");
-            assert!((number / 100.0 - fraction).abs() < 1e-15, "{text}");
+            let number: f64 = format!("{}e-2", text.trim_end_matches('%')).parse().expect("a number");
+            assert_eq!(number.to_bits(), fraction.to_bits(), "{text}");
         }
         assert_eq!(percent(0.02), "2%");
         assert_eq!(percent(0.007), "0.7%");

@@ -157,7 +157,6 @@ impl Reading<'_> {
     }
 
     /// Finds the axis: the load key with a list, or the concurrency when none has one.
-    #[expect(clippy::type_complexity, reason = "the axis, its levels, and what the three keys fix; used once, above")]
     fn axes(&mut self, section: &Section<'_>) -> Option<(Axis, Vec<Level>, [Option<Level>; 3])> {
         let axes = [Axis::Concurrency, Axis::RequestRate, Axis::InputTokens];
         let found = axes.map(|axis| self.axial(section, axis.name()));
@@ -220,14 +219,14 @@ impl Reading<'_> {
     }
 
     fn level(&mut self, node: &Node, key: &str) -> Option<Level> {
-        if let Value::Scalar(scalar) = &node.value {
-            if scalar.text.contains(',') {
-                self.reader.problem(
-                    Diagnostic::error(format!("`{}` is a text, not a list", scalar.text), node.span.clone(), "here")
-                        .help(format!("write `{key}: [{}]`", scalar.text)),
-                );
-                return None;
-            }
+        if let Value::Scalar(scalar) = &node.value
+            && scalar.text.contains(',')
+        {
+            self.reader.problem(
+                Diagnostic::error(format!("`{}` is a text, not a list", scalar.text), node.span.clone(), "here")
+                    .help(format!("write `{key}: [{}]`", scalar.text)),
+            );
+            return None;
         }
         match keys::WORKLOAD.key(key).shape {
             Shape::WholeLevels(low, high) => {

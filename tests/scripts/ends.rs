@@ -203,7 +203,7 @@ fn server_ignores_term(under: Shell) {
 
 fn server_leaves_children(under: Shell) {
     let Some(mut bed) = Bed::new(under) else { return };
-    let entry = bed.place(1, &bed.session("b01-a", &["orphans=1"]));
+    let entry = bed.place(1, &bed.session("b01-a", &["orphans=1", "strangers=1"]));
     assert_eq!(bed.run(), Some(0), "{}", bed.tell());
     assert_eq!(read(&entry.join("done")), "0\n");
     let seen = fs::read_dir(entry.join("out/proc")).unwrap().count();

@@ -51,7 +51,11 @@ fn at_step(under: Shell, victim: Victim, step: usize) {
     first.preflight = vec![shell("sleep 0.2")];
     first.trials[0].warmup = Some(shell("sleep 0.1"));
     let first = bed.place(1, &first);
-    let second = bed.place(2, &bed.session("b01-second", &[]));
+    let mut second = bed.session("b01-second", &[]);
+    (second.generate, second.flush_path) = (None, None);
+    second.info.clear();
+    second.trials.truncate(1);
+    let second = bed.place(2, &second);
     let runner = bed.start();
     let out = first.join("out");
     let ended = || steps(&out.join("status")).len();

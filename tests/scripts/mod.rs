@@ -244,10 +244,21 @@ impl Bed {
         pids().into_iter().filter(is_ours).collect()
     }
 
+    /// Pids of the living in the process session of a server of this bed, with or without a nonce.
+    fn members(&self) -> Vec<u32> {
+        let servers: HashSet<String> =
+            self.entries().iter().map(|entry| word(&entry.join("out/server.pid"), 0)).collect();
+        let session = |pid: u32| {
+            let stat = read(Path::new(&format!("/proc/{pid}/stat")));
+            stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(3).map(str::to_owned)).unwrap_or_default()
+        };
+        pids().into_iter().filter(|&pid| alive(pid) && servers.contains(&session(pid))).collect()
+    }
+
     /// What must hold whenever no runner is alive: nothing of ours runs, the port is free, no step or session twice.
     pub(crate) fn assert_clean(&self) {
-        let ours = self.ours();
-        assert!(ours.is_empty(), "alive: {ours:?}\n{}", self.tell());
+        let (ours, members) = (self.ours(), self.members());
+        assert!(ours.is_empty() && members.is_empty(), "alive: {ours:?} {members:?}\n{}", self.tell());
         assert!(TcpListener::bind(("127.0.0.1", self.port)).is_ok(), "the port is taken\n{}", self.tell());
         for entry in self.entries().iter().filter(|entry| entry.join("out").exists()) {
             let name = entry.file_name().unwrap().to_str().unwrap();

@@ -3,7 +3,8 @@
 server.py PORT [NAME=VALUE]...; other arguments are ignored.
   delay=S          listens after S seconds        never=1       never listens
   ignore=1         ignores SIGTERM                exit=S:CODE   exits by itself S seconds after it listens
-  orphans=1        leaves a child in a session of its own, and one with an empty environment
+  orphans=1        leaves a child in a session of its own
+  strangers=1      leaves a child with an empty environment
   quit=CODE        exits at once                  fill=1        writes its log until the disk is full
 """
 import os
@@ -42,9 +43,6 @@ if "quit" in options:
     sys.exit(int(options["quit"]))
 if "ignore" in options:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if "orphans" in options:
-    subprocess.Popen(["sleep", "300"], start_new_session=True)
-    subprocess.Popen(["sleep", "301"], env={})
 if "never" in options:
     time.sleep(300)
 time.sleep(float(options.get("delay", 0)))
@@ -52,6 +50,10 @@ listening = socket.socket()
 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 listening.bind(("127.0.0.1", int(sys.argv[1])))
 listening.listen(64)
+if "orphans" in options:
+    subprocess.Popen(["sleep", "300"], start_new_session=True)
+if "strangers" in options:
+    subprocess.Popen(["sleep", "301"], env={})
 print("ready to roll", flush=True)
 if "exit" in options:
     after, code = options["exit"].split(":")

@@ -1,0 +1,654 @@
+//! `run`, `try`, `status`, `attach` and `stop`: what is missing is queued on a host, followed, and brought into the record.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use super::open::{Opened, open, open_all};
+use super::{Answer, Exit, Failure, Format, Terminal, infer};
+use crate::digest::Digest;
+use crate::engine::{self, Place};
+use crate::host::{Host, Local};
+use crate::ledger::{Happened, Standing};
+use crate::plan::{self, Kind, PlannedSession};
+use crate::probe::Ask;
+use crate::question::Level;
+use crate::report::progress;
+use crate::runner::missing::{self, Missing};
+use crate::runner::{Drive, Ending, Event, Keeper, RunError, Sealed};
+use crate::spec::{HostVia, Spec};
+use crate::store::{SealedSession, Store, StoreError, other_evidence};
+use crate::validity::{self, Severity};
+use crate::{diagnostic, rules, script};
+
+/// What `labbook run` was asked for besides the spec.
+pub(super) struct Wish {
+    /// Queue and return.
+    pub(super) detach: bool,
+    /// Blocks to add.
+    pub(super) more: u32,
+    /// A block to run again, and why.
+    pub(super) redo: Option<(u32, String)>,
+}
+
+/// An experiment, its record and its host.
+struct Campaign {
+    opened: Opened,
+    host: Local,
+    folder: PathBuf,
+    program: PathBuf,
+}
+
+impl Campaign {
+    fn open(terminal: &mut Terminal, spec: &Path) -> Result<Self, super::Trouble> {
+        let opened = open(terminal, spec)?;
+        let host = local_host(&opened)?;
+        let label = format!("{}-{}", opened.edition.experiment, opened.edition.edition);
+        let folder = host.folder(&label);
+        let this = std::env::current_exe().map_err(|error| Failure::of(Exit::RunFailed, &error))?;
+        let (digest, _) = Digest::of_file(&this).map_err(|error| Failure::of(Exit::RunFailed, &error))?;
+        // The name holds the digest: a program that is rebuilt between two sessions is another file, and seen as such.
+        let program = folder.join("bin").join(format!("labbook-{}", digest.short(8)));
+        host.place_program(&program, &this).map_err(failed)?;
+        Ok(Self { opened, host, folder, program })
+    }
+
+    /// Takes the lock that keeps a second labbook from driving the same edition.
+    fn lock(&self) -> Result<fs::File, Failure> {
+        let path = self.folder.join("home.lock");
+        let cannot = |error: std::io::Error| Failure::of(Exit::RunFailed, &error).hint(format!("`{}`", path.display()));
+        let file = fs::File::options().create(true).truncate(false).write(true).read(true).open(&path).map_err(cannot)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => {
+                let name = &self.opened.edition.experiment;
+                return Err(Failure::new(Exit::RunFailed, format!("another labbook is driving `{name}` from this lab"))
+                    .hint("`labbook status` says how far it is; `labbook stop` stops it"));
+            }
+            Err(fs::TryLockError::Error(error)) => return Err(cannot(error)),
+        }
+        Ok(file)
+    }
+}
+
+fn local_host(opened: &Opened) -> Result<Local, Failure> {
+    for name in &opened.spec.hosts {
+        let via = opened.lab.hosts.get(name).map(|entry| entry.via);
+        match via {
+            Some(HostVia::Local) => {}
+            Some(other) => {
+                let what = format!("host `{name}` is reached by {}, and this version runs on this machine only", other.name());
+                return Err(Failure::new(Exit::RunFailed, what)
+                    .hint("`labbook plan` shows what would run; `host: local` runs it here"));
+            }
+            None => {
+                let what = format!("host `{name}` is not in labbook.yaml");
+                return Err(Failure::new(Exit::Usage, what).hint("add it under `hosts:`, or use `host: local`"));
+            }
+        }
+    }
+    let name = opened.spec.hosts.first().map_or("local", String::as_str);
+    Ok(Local::new(name, opened.root.join(".labbook/host")))
+}
+
+fn failed(error: impl std::error::Error) -> Failure {
+    Failure::of(Exit::RunFailed, &error)
+}
+
+/// Runs what is missing.
+pub(super) fn run(terminal: &mut Terminal, spec: &Path, wish: &Wish, format: Format) -> Answer {
+    let campaign = Campaign::open(terminal, spec)?;
+    let _lock = campaign.lock()?;
+    let mut keeper = Bookkeeper::open(&campaign.opened)?;
+    let missing = keeper.plan(wish)?;
+    carry_out(terminal, &campaign, keeper, &missing, wish.detach, format)
+}
+
+/// Follows what goes on.
+pub(super) fn attach(terminal: &mut Terminal, spec: &Path, format: Format) -> Answer {
+    let campaign = Campaign::open(terminal, spec)?;
+    let _lock = campaign.lock()?;
+    let keeper = Bookkeeper::open(&campaign.opened)?;
+    let standing = &keeper.standing;
+    let open: Vec<PlannedSession> = all_planned(&campaign.opened.spec, standing)
+        .into_iter()
+        .filter(|session| !standing.is_sealed(&session.name))
+        .collect();
+    if open.is_empty() {
+        writeln!(terminal.err, "nothing of `{}` is under way", campaign.opened.edition.experiment)?;
+        return Ok(Exit::Done);
+    }
+    let begun = open.iter().filter_map(|session| Some((session.block?, session.attempt))).collect();
+    let missing = Missing { sessions: open, superseded: Vec::new(), begun };
+    carry_out(terminal, &campaign, keeper, &missing, false, format)
+}
+
+/// Returns every session that the ledger plans, as the plan makes it.
+fn all_planned(spec: &Spec, standing: &Standing) -> Vec<PlannedSession> {
+    let mut sessions = plan::primes(spec);
+    for block in 1..=standing.blocks.max(spec.question.repeats) {
+        let mut attempt = 1;
+        loop {
+            let of_block = plan::retry_block(spec, block, attempt);
+            if of_block.is_empty() || !of_block.iter().all(|session| standing.planned.contains(&session.name)) {
+                break;
+            }
+            sessions.extend(of_block);
+            attempt += 1;
+        }
+    }
+    sessions.retain(|session| standing.planned.contains(&session.name));
+    sessions
+}
+
+fn carry_out(
+    terminal: &mut Terminal,
+    campaign: &Campaign,
+    mut keeper: Bookkeeper,
+    missing: &Missing,
+    detach: bool,
+    format: Format,
+) -> Answer {
+    let began = Instant::now();
+    let opened = &campaign.opened;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    listen(&interrupted)?;
+    let mut shown = Shown::new(terminal, format, missing);
+    shown.event(&Event::Plan {
+        experiment: opened.edition.experiment.clone(),
+        edition: opened.edition.edition.clone(),
+        arms: opened.spec.question.arms.keys().cloned().collect(),
+        blocks: keeper.standing.blocks,
+        levels: opened.spec.question.levels.len(),
+        sessions: missing.sessions.len(),
+        trials: missing.sessions.iter().map(|session| session.trials.len()).sum(),
+        estimate_s: None,
+    });
+    shown.event(&Event::Host { host: campaign.host.name().to_owned(), folder: campaign.folder.display().to_string() });
+    let attach_with = format!("labbook attach {}", opened.path.display());
+    let ending = if missing.sessions.is_empty() {
+        Ok(Ending::Complete)
+    } else {
+        let labbook = campaign.program.display().to_string();
+        let place = Place {
+            spec_folder: &opened.spec_folder,
+            labbook: &labbook,
+            port: engine::port_of(&opened.spec.edition()),
+        };
+        let mut report = |event: &Event| shown.event(event);
+        let mut drive = Drive {
+            spec: &opened.spec,
+            host: &campaign.host,
+            folder: campaign.folder.clone(),
+            place,
+            keeper: &mut keeper,
+            report: &mut report,
+            interrupted: &interrupted,
+        };
+        drive.queue(&missing.sessions).and_then(|()| drive.start()).and_then(|()| {
+            if detach { Ok(Ending::Detached) } else { drive.follow(&missing.sessions, &missing.begun) }
+        })
+    };
+    shown.clear();
+    let ending = ending.map_err(|error| run_failure(&error, opened))?;
+    if ending == Ending::Detached {
+        shown.event(&Event::Detached { attach: attach_with });
+        return Ok(if detach { Exit::Done } else { Exit::Interrupted });
+    }
+    let complete = keeper.complete_blocks()?;
+    let blocks = keeper.standing.blocks;
+    shown.event(&Event::Done {
+        finished: keeper.finished,
+        failed: keeper.failed,
+        complete_blocks: complete,
+        blocks,
+        seconds: began.elapsed().as_secs_f64(),
+    });
+    if let Ending::Stopped(because) = ending {
+        let what = format!("the plan was stopped: {because}");
+        return Err(Failure::new(Exit::RunFailed, what).hint("after a fix, `labbook run` goes on with what is missing").into());
+    }
+    if complete < blocks {
+        let what = format!("{} of {blocks} blocks have no usable attempt", blocks - complete);
+        return Err(Failure::new(Exit::RunFailed, what).hint("`labbook run` tries them again").into());
+    }
+    drop(shown);
+    if format == Format::Text {
+        infer::show(terminal, opened)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Sets `interrupted` on the first Ctrl-C (or SIGTERM, or a closed terminal); the second one ends this program at once.
+fn listen(interrupted: &Arc<AtomicBool>) -> Result<(), Failure> {
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(interrupted)).map_err(failed)?;
+        signal_hook::flag::register(signal, Arc::clone(interrupted)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn run_failure(error: &RunError, opened: &Opened) -> Failure {
+    let failure = Failure::of(Exit::RunFailed, error);
+    let spec = opened.path.display();
+    match error {
+        RunError::Busy { .. } => failure.hint("two experiments never measure together; try again when it is over"),
+        RunError::Dirty { .. } => {
+            failure.hint(format!("remove what is left, then `labbook run {spec}`: it verifies before it starts anything"))
+        }
+        RunError::Record(_) => failure.hint(format!("nothing is lost: the session stays on the host; `labbook run {spec}` brings it home")),
+        _ => failure.hint(format!("`labbook run {spec}` goes on with what is missing")),
+    }
+}
+
+/// Where events go: lines, a live footer, or JSON.
+struct Shown<'t> {
+    terminal: &'t mut Terminal,
+    format: Format,
+    footer: Option<indicatif::ProgressBar>,
+}
+
+impl<'t> Shown<'t> {
+    fn new(terminal: &'t mut Terminal, format: Format, missing: &Missing) -> Self {
+        let trials: usize = missing.sessions.iter().map(|session| session.trials.len()).sum();
+        let footer = (terminal.live && format == Format::Text && trials > 0).then(|| {
+            let bar = indicatif::ProgressBar::new(trials as u64);
+            let style = indicatif::ProgressStyle::with_template("{wide_msg} {pos}/{len} runs, {elapsed} so far")
+                .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar());
+            bar.set_style(style);
+            bar.enable_steady_tick(std::time::Duration::from_millis(250));
+            bar
+        });
+        Self { terminal, format, footer }
+    }
+
+    fn event(&mut self, event: &Event) {
+        if let Some(footer) = &self.footer {
+            match event {
+                Event::Session { session, .. } => footer.set_message(format!("{session}: starting the server")),
+                Event::Ready { session, .. } => footer.set_message(format!("{session}: measuring")),
+                Event::Trial { .. } => footer.inc(1),
+                Event::Requeued { .. } => footer.inc_length(1),
+                _ => {}
+            }
+        }
+        let text = match self.format {
+            Format::Json => serde_json::to_string(event).ok(),
+            Format::Text => progress::line(event),
+        };
+        let Some(text) = text else { return };
+        let out: &mut dyn Write = if self.format == Format::Json { &mut *self.terminal.out } else { &mut *self.terminal.err };
+        let mut write = || {
+            let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+        };
+        match &self.footer {
+            Some(footer) => footer.suspend(write),
+            None => write(),
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some(footer) = self.footer.take() {
+            footer.finish_and_clear();
+        }
+    }
+}
+
+/// Keeps the record of one invocation.
+struct Bookkeeper<'o> {
+    opened: &'o Opened,
+    standing: Standing,
+    inbox: Option<tempfile::TempDir>,
+    finished: usize,
+    failed: usize,
+}
+
+impl<'o> Bookkeeper<'o> {
+    /// Opens the record: freezes the design, registers the protocol, and notes what an interrupted invocation sealed and did
+    /// not note.
+    fn open(opened: &'o Opened) -> Result<Self, Failure> {
+        let edition = &opened.edition;
+        let plan = plan::plan(&opened.spec).to_json();
+        let mut inputs = Vec::new();
+        for path in opened.spec.files.keys() {
+            let bytes = fs::read(opened.spec_folder.join(path)).map_err(failed)?;
+            inputs.push((path.clone(), bytes));
+        }
+        edition.freeze(&opened.text, &inputs, &opened.spec.design(), &plan).map_err(failed)?;
+        edition.tidy().map_err(failed)?;
+        let mut keeper = Self { opened, standing: Standing::default(), inbox: None, finished: 0, failed: 0 };
+        keeper.refresh()?;
+        if keeper.standing.protocol.is_none() {
+            keeper.note(Happened::Registered { protocol: opened.spec.protocol() })?;
+        }
+        for name in edition.sessions().map_err(failed)? {
+            if !keeper.standing.is_sealed(&name) {
+                let sealed = edition.sealed(&name).map_err(failed)?;
+                keeper.note(event_of(&sealed))?;
+            }
+        }
+        Ok(keeper)
+    }
+
+    fn refresh(&mut self) -> Result<(), Failure> {
+        self.standing = self.opened.edition.sound_ledger().map_err(failed)?.standing();
+        Ok(())
+    }
+
+    fn note(&mut self, happened: Happened) -> Result<(), Failure> {
+        self.opened.edition.note(&now(), happened).map_err(failed)?;
+        self.refresh()
+    }
+
+    /// Plans what is missing and notes it.
+    fn plan(&mut self, wish: &Wish) -> Result<Missing, Failure> {
+        let spec = &self.opened.spec;
+        let blocks = self.standing.blocks.max(spec.question.repeats) + wish.more;
+        let mut spoiled = self.spoiled()?;
+        if let Some((block, because)) = &wish.redo {
+            let attempt = missing::latest_attempt(spec, *block, &self.standing);
+            if *block == 0 || *block > blocks {
+                return Err(Failure::new(Exit::Usage, format!("there is no block {block}: the plan has {blocks}")));
+            }
+            spoiled.insert((*block, attempt), because.clone());
+        }
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let primed = self.primed_arms(boot_id.trim())?;
+        let missing = missing::missing(spec, blocks, &self.standing, &spoiled, &|arm| primed.iter().any(|primed| primed == arm));
+        for (block, attempt, reason) in &missing.superseded {
+            self.note(Happened::Superseded { block: *block, attempt: *attempt, reason: reason.clone() })?;
+        }
+        let sessions: Vec<String> = missing.sessions.iter().map(|session| session.name.clone()).collect();
+        let invocation = self.standing.invocations + 1;
+        if sessions.iter().any(|name| !self.standing.planned.contains(name)) || blocks > self.standing.blocks {
+            let reason = match (invocation, wish.more, missing.superseded.is_empty()) {
+                (1, ..) => "the first plan".to_owned(),
+                (_, 1.., _) => format!("{} more blocks", wish.more),
+                (_, _, false) => "another attempt at spoiled blocks".to_owned(),
+                _ => "what was missing".to_owned(),
+            };
+            self.note(Happened::Planned { sessions, blocks, invocation, reason })?;
+        }
+        if !missing.sessions.is_empty() {
+            let host = spec.hosts.first().cloned().unwrap_or_default();
+            self.note(Happened::Started { host, invocation })?;
+        }
+        Ok(missing)
+    }
+
+    /// Returns the attempts in which a session failed or a whole run is void, with the reason.
+    fn spoiled(&self) -> Result<BTreeMap<(u32, u32), String>, Failure> {
+        let mut spoiled = BTreeMap::new();
+        for sealed in self.opened.edition.all_sealed().map_err(failed)? {
+            let Some(block) = sealed.session.block else { continue };
+            let reason = sealed.session.reason.clone().or_else(|| self.void(&sealed));
+            if let Some(reason) = reason {
+                spoiled.entry((block, sealed.session.attempt)).or_insert(format!("`{}`: {reason}", sealed.session.arm));
+            }
+        }
+        Ok(spoiled)
+    }
+
+    /// Returns which rule takes a whole run of a session out.
+    fn void(&self, sealed: &SealedSession) -> Option<String> {
+        let records = self.opened.edition.records_of(sealed, &self.opened.spec.question, &self.standing);
+        records.iter().flat_map(|record| validity::judge(record).into_iter().map(move |fired| (record, fired))).find_map(
+            |(record, fired)| {
+                let whole = fired.severity == Severity::Void && fired.metric.is_none();
+                whole.then(|| format!("{} {}: {}", fired.rule, record.level, fired.message))
+            },
+        )
+    }
+
+    /// Returns the arms that finished a session since the host booted.
+    fn primed_arms(&self, boot_id: &str) -> Result<Vec<String>, Failure> {
+        let mut arms = Vec::new();
+        for sealed in self.opened.edition.all_sealed().map_err(failed)? {
+            let session = &sealed.session;
+            let observed = self.opened.edition.files_of(session).sealed("raw/host/boot-id").unwrap_or_default();
+            if session.reason.is_none() && session.kind != crate::run::Kind::Look && String::from_utf8_lossy(&observed).trim() == boot_id {
+                arms.push(session.arm.clone());
+            }
+        }
+        Ok(arms)
+    }
+
+    /// Returns how many blocks have a sound attempt of every arm.
+    fn complete_blocks(&self) -> Result<u32, Failure> {
+        let spec = &self.opened.spec;
+        let spoiled = self.spoiled()?;
+        let complete = |block: &u32| {
+            let attempt = missing::latest_attempt(spec, *block, &self.standing);
+            let sessions = plan::retry_block(spec, *block, attempt);
+            !spoiled.contains_key(&(*block, attempt))
+                && sessions.iter().all(|session| self.standing.finished.contains_key(&session.name))
+        };
+        Ok((1..=self.standing.blocks).filter(complete).count() as u32)
+    }
+}
+
+impl Keeper for Bookkeeper<'_> {
+    fn is_sealed(&self, session: &str) -> bool {
+        self.standing.is_sealed(session)
+    }
+
+    fn seal(&mut self, session: &PlannedSession, fetched: &Path) -> Result<Sealed, Box<dyn std::error::Error + Send + Sync>> {
+        let sealed = seal(self.opened, session, fetched)?;
+        self.opened.edition.note(&now(), event_of(&sealed))?;
+        self.standing = self.opened.edition.sound_ledger()?.standing();
+        self.inbox = None;
+        let failed = sealed.session.reason.clone();
+        if failed.is_some() { self.failed += 1 } else { self.finished += 1 }
+        let log = failed.as_ref().and_then(|_| self.opened.edition.files_of(&sealed.session).sealed("server.log"));
+        Ok(Sealed {
+            void: if failed.is_none() { self.void(&sealed) } else { None },
+            failed,
+            runs: sealed.runs.iter().map(|run| run.id.to_string()).collect(),
+            tail: log.map(|log| last_lines(&log)).unwrap_or_default(),
+        })
+    }
+
+    fn requeued(
+        &mut self,
+        block: u32,
+        attempt: u32,
+        because: &str,
+        sessions: &[PlannedSession],
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let edition = &self.opened.edition;
+        let reason = because.to_owned();
+        edition.note(&now(), Happened::Superseded { block, attempt: attempt - 1, reason })?;
+        let planned = Happened::Planned {
+            sessions: sessions.iter().map(|session| session.name.clone()).collect(),
+            blocks: self.standing.blocks,
+            invocation: self.standing.invocations,
+            reason: format!("another attempt at block {block}: {because}"),
+        };
+        edition.note(&now(), planned)?;
+        self.standing = edition.sound_ledger()?.standing();
+        Ok(())
+    }
+
+    fn inbox(&mut self, session: &str) -> Result<PathBuf, Box<dyn std::error::Error + Send + Sync>> {
+        let inbox = Store::new(&self.opened.root).inbox()?;
+        let path = inbox.path().join(session);
+        self.inbox = Some(inbox);
+        Ok(path)
+    }
+}
+
+fn seal(opened: &Opened, session: &PlannedSession, fetched: &Path) -> Result<SealedSession, StoreError> {
+    let question = &opened.spec.question;
+    let previous = previous_arm(&opened.spec, session);
+    let ask = Ask {
+        engine: opened.spec.server.engine,
+        factor: question.factor.clone(),
+        evidence: question.evidence.get(&session.arm).map(|evidence| evidence.log.clone()),
+        other_evidence: other_evidence(question, &session.arm),
+        salt: opened.edition.salt(),
+        block: session.block,
+        position: session.position,
+        previous: previous.clone(),
+        session_sha256: script::digest(),
+        rules: rules::VERSION.to_string(),
+    };
+    opened.edition.seal(fetched, session, question.axis, &ask, previous.as_deref())
+}
+
+/// Returns the arm that ran before a session in its block.
+fn previous_arm(spec: &Spec, session: &PlannedSession) -> Option<String> {
+    let block = session.block?;
+    let before = session.position.checked_sub(1)?;
+    plan::retry_block(spec, block, session.attempt).into_iter().find(|other| other.position == before).map(|other| other.arm)
+}
+
+fn event_of(sealed: &SealedSession) -> Happened {
+    let session = sealed.session.session.clone();
+    let runs: Vec<Digest> = sealed.runs.iter().map(|run| run.id).collect();
+    match &sealed.session.reason {
+        None => Happened::Finished { session, runs },
+        Some(reason) => Happened::Failed { session, reason: reason.clone(), runs },
+    }
+}
+
+/// Returns the last lines of a log, for a failure that is told at once.
+fn last_lines(log: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(log);
+    let lines: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(diagnostic::printable).collect();
+    lines[lines.len().saturating_sub(5)..].iter().map(|line| line.chars().take(160).collect()).collect()
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Launches one arm once.
+pub(super) fn look(terminal: &mut Terminal, spec: &Path, arm: &str, at: &str, format: Format) -> Answer {
+    let campaign = Campaign::open(terminal, spec)?;
+    let opened = &campaign.opened;
+    let question = &opened.spec.question;
+    let level = question.levels.iter().find(|level| level.0 == at).cloned().unwrap_or_else(|| Level(at.to_owned()));
+    if !question.arms.contains_key(arm) {
+        let arms: Vec<&str> = question.arms.keys().map(String::as_str).collect();
+        return Err(Failure::new(Exit::Usage, format!("there is no arm `{arm}`")).hint(format!("the arms are {}", arms.join(", "))).into());
+    }
+    if !(level.number().is_finite() && level.number() > 0.0) {
+        let what = format!("`{at}` is not a level of {}", question.axis.name());
+        return Err(Failure::new(Exit::Usage, what).hint("a number above 0, such as 16").into());
+    }
+    let _lock = campaign.lock()?;
+    let keeper = Bookkeeper::open(opened)?;
+    let mut session = plan::look(&opened.spec, arm, &level);
+    debug_assert_eq!(session.kind, Kind::Look);
+    let base = session.name.clone();
+    while keeper.standing.is_sealed(&session.name) || keeper.standing.planned.contains(&session.name) {
+        session.attempt += 1;
+        session.name = format!("{base}.{}", session.attempt);
+    }
+    let name = session.name.clone();
+    let missing = Missing { sessions: vec![session], superseded: Vec::new(), begun: BTreeMap::new() };
+    follow_look(terminal, &campaign, keeper, &missing, format)?;
+    let sealed = opened.edition.sealed(&name).map_err(failed)?;
+    if let Some(reason) = &sealed.session.reason {
+        return Err(Failure::new(Exit::RunFailed, format!("`{name}` failed: {reason}")).into());
+    }
+    infer::nearest(terminal, opened, &sealed, format)
+}
+
+fn follow_look(terminal: &mut Terminal, campaign: &Campaign, mut keeper: Bookkeeper, missing: &Missing, format: Format) -> Result<(), super::Trouble> {
+    let opened = &campaign.opened;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    listen(&interrupted)?;
+    let labbook = campaign.program.display().to_string();
+    let place = Place { spec_folder: &opened.spec_folder, labbook: &labbook, port: engine::port_of(&opened.spec.edition()) };
+    let mut shown = Shown::new(terminal, format, missing);
+    let mut report = |event: &Event| shown.event(event);
+    let mut drive = Drive {
+        spec: &opened.spec,
+        host: &campaign.host,
+        folder: campaign.folder.clone(),
+        place,
+        keeper: &mut keeper,
+        report: &mut report,
+        interrupted: &interrupted,
+    };
+    let ending = drive.queue(&missing.sessions).and_then(|()| drive.start()).and_then(|()| drive.follow(&missing.sessions, &missing.begun));
+    shown.clear();
+    match ending.map_err(|error| run_failure(&error, opened))? {
+        Ending::Detached => Err(Failure::new(Exit::Interrupted, "left before the look was over").hint("it is brought home by the next `labbook run`, `try` or `attach`").into()),
+        _ => Ok(()),
+    }
+}
+
+/// Says how far everything is.
+pub(super) fn status(terminal: &mut Terminal, spec: Option<&Path>, format: Format) -> Answer {
+    let mut lines = Vec::new();
+    let mut objects = Vec::new();
+    for opened in open_all(terminal, spec)? {
+        let standing = opened.edition.sound_ledger().map_err(failed)?.standing();
+        let host = Local::new("local", opened.root.join(".labbook/host"));
+        let folder = host.folder(&format!("{}-{}", opened.edition.experiment, opened.edition.edition));
+        let alive = host.alive(&folder).map_err(failed)?;
+        let view = progress::Standing {
+            experiment: opened.edition.experiment.clone(),
+            edition: opened.edition.edition.clone(),
+            planned: standing.planned.len(),
+            finished: standing.finished.len(),
+            failed: standing.failed.iter().map(|(name, (reason, _))| (name.clone(), reason.clone())).collect(),
+            blocks: standing.blocks,
+            superseded: standing.superseded.len(),
+            running: if alive { running(&host, &folder) } else { None },
+            runner_lives: alive,
+            dirty: fs::read_to_string(folder.join("dirty")).ok().map(|reason| diagnostic::printable(reason.trim())),
+        };
+        lines.push(progress::standing(&view));
+        objects.push(view);
+    }
+    match format {
+        Format::Json => writeln!(terminal.out, "{}", serde_json::to_string_pretty(&objects).map_err(failed)?)?,
+        Format::Text if lines.is_empty() => writeln!(terminal.out, "nothing was run in this lab")?,
+        Format::Text => writeln!(terminal.out, "{}", lines.join("\n\n"))?,
+    }
+    Ok(Exit::Done)
+}
+
+/// Returns the session that runs, and its last step.
+fn running(host: &Local, folder: &Path) -> Option<String> {
+    let journal = host.read(&folder.join("journal"), 0).ok()?;
+    let last = script::output::journal(&journal).lines.into_iter().rev().find(|line| {
+        matches!(line.event, script::output::Event::SessionStart | script::output::Event::SessionEnd)
+    })?;
+    if last.event == script::output::Event::SessionEnd {
+        return None;
+    }
+    let status = host.read(&folder.join("queue").join(&last.name).join("out/status"), 0).ok()?;
+    let text = String::from_utf8_lossy(&status).into_owned();
+    let step = text.lines().last().and_then(|line| line.split_whitespace().nth(2)).unwrap_or("starting");
+    Some(format!("{} (after `{}`)", last.name, diagnostic::printable(step)))
+}
+
+/// Stops what goes on.
+pub(super) fn stop(terminal: &mut Terminal, spec: &Path) -> Answer {
+    let opened = open(terminal, spec)?;
+    let host = local_host(&opened)?;
+    let folder = host.folder(&format!("{}-{}", opened.edition.experiment, opened.edition.edition));
+    if !host.alive(&folder).map_err(failed)? {
+        writeln!(terminal.err, "nothing of `{}` is running", opened.edition.experiment)?;
+        return Ok(Exit::Done);
+    }
+    host.request_stop(&folder).map_err(failed)?;
+    writeln!(terminal.err, "asked `{}` to stop; waiting until its server is gone", opened.edition.experiment)?;
+    let began = Instant::now();
+    while host.alive(&folder).map_err(failed)? {
+        if began.elapsed().as_secs() > 180 {
+            return Err(Failure::new(Exit::RunFailed, "it is still stopping after 180 s").hint("`labbook status` says when it is over").into());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    writeln!(terminal.err, "stopped; `labbook run {}` goes on with what is missing", spec.display())?;
+    Ok(Exit::Done)
+}
