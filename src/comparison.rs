@@ -496,9 +496,8 @@ impl Reasons {
         let made = self.0.into_iter().map(|((severity, name), merged)| {
             let mut messages = merged.messages.into_iter();
             let mut message = messages.next().map(|(_, message)| message).unwrap_or_default();
-            match messages.len() {
-                0 => {}
-                more => message.push_str(&format!(" (and {more} more like it)")),
+            if messages.len() > 0 {
+                message = format!("{message} (and {} more like it)", messages.len());
             }
             Reason { name, severity, blocks: merged.blocks.into_iter().collect(), message, help: merged.help }
         });
