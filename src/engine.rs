@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::client;
+use crate::client::{self, Place};
 use crate::digest::Digest;
 use crate::plan::{PlannedSession, PlannedTrial};
 use crate::question::{Asked, Engine};
@@ -47,17 +47,6 @@ pub enum EngineError {
     /// There is no such arm.
     #[error("there is no arm `{0}`")]
     Arm(String),
-}
-
-/// Where a session will run.
-#[derive(Debug, Clone)]
-pub struct Place<'a> {
-    /// Folder of the spec, which patches are relative to.
-    pub spec_folder: &'a Path,
-    /// Path of this program on the host.
-    pub labbook: &'a str,
-    /// Port of the server.
-    pub port: NonZeroU16,
 }
 
 /// Returns the port that an edition uses on its host: fixed, so that a stray server is noticed, and below the range from which
@@ -162,11 +151,10 @@ fn read_patch(patch: &PatchAsk, spec_folder: &Path) -> Result<(String, Vec<u8>),
 }
 
 fn trial_input(spec: &Spec, settings: &ArmSettings, trial: &PlannedTrial, place: &Place) -> TrialInput {
-    let port = place.port.get();
     TrialInput {
         label: trial.label.clone(),
-        client: client::measured(spec, settings, trial, port, place.labbook),
-        warmup: client::warmup(spec, settings, trial, port, place.labbook),
+        client: client::measured(spec, settings, trial, place),
+        warmup: client::warmup(spec, settings, trial, place),
         flush: client::flushes(spec),
     }
 }
@@ -177,7 +165,7 @@ fn first_generation() -> Vec<u8> {
 }
 
 fn preflight(engine: Engine, settings: &ArmSettings, place: &Place) -> Vec<Command> {
-    let mut commands = vec![client::preflight(settings, place.labbook)];
+    let mut commands = vec![client::preflight(settings, place)];
     if engine == Engine::Sglang
         && let Ok(python) = python(settings)
     {

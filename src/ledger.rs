@@ -275,7 +275,9 @@ mod tests {
         let (mut merged, problems) = Ledger::read(files.clone());
         assert!(problems.is_empty());
         assert_eq!(merged.standing().finished.len(), 2);
-        files.push(merged.append("2026-11-30T14:00:00Z", Happened::Superseded { block: 1, attempt: 1, reason: "x".into() }));
+        files.push(
+            merged.append("2026-11-30T14:00:00Z", Happened::Superseded { block: 1, attempt: 1, reason: "x".into() }),
+        );
         let (again, problems) = Ledger::read(files);
         assert!(problems.is_empty());
         // Its clock was wrong, and still it comes last.

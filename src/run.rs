@@ -215,7 +215,10 @@ mod tests {
         let bytes = bytes_of(&run());
         assert_eq!(Run::parse(&bytes).expect("its own form"), run());
         let later = String::from_utf8(bytes).expect("text").replace("\"format\": 1", "\"format\": 7, \"new\": 1");
-        assert_eq!(Run::parse(later.as_bytes()).expect_err("later").to_string(), "format 7, and this labbook reads format 1");
+        assert_eq!(
+            Run::parse(later.as_bytes()).expect_err("later").to_string(),
+            "format 7, and this labbook reads format 1"
+        );
         assert!(Run::parse(b"").is_err() && Run::parse(b"{}").is_err() && Run::parse(b"[1]").is_err());
     }
 }

@@ -16,7 +16,8 @@ mod watch;
 
 pub use event::Event;
 
-use crate::engine::{self, EngineError, Place};
+use crate::client::Place;
+use crate::engine::{self, EngineError};
 use crate::host::{Host, HostError};
 use crate::plan::{self, PlannedSession};
 use crate::runner::decide::{Decision, Ended, Outcome};

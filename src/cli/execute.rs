@@ -10,8 +10,9 @@ use std::time::Instant;
 
 use super::open::{Opened, open, open_all};
 use super::{Answer, Exit, Failure, Format, Terminal, infer};
+use crate::client::Place;
 use crate::digest::Digest;
-use crate::engine::{self, Place};
+use crate::engine;
 use crate::host::{Host, Local};
 use crate::ledger::{Happened, Standing};
 use crate::plan::{self, Kind, PlannedSession};

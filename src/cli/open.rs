@@ -30,7 +30,7 @@ pub(super) struct Opened {
 /// Opens a spec; its warnings are shown.
 pub(super) fn open(terminal: &mut Terminal, path: &Path) -> Result<Opened, Trouble> {
     let (spec, text) = read_spec(terminal, path)?;
-    let spec_folder = folder_of(path);
+    let spec_folder = fs::canonicalize(folder_of(path)).map_err(|error| Failure::of(Exit::Usage, &error))?;
     let root = lab_folder(&spec_folder).or_else(|_| lab_folder(Path::new(".")))?;
     let lab = read_lab(&root)?;
     let edition = Store::new(&root).edition(&spec.question.experiment, &spec.edition().short(8));
