@@ -12,7 +12,8 @@ pub fn line(event: &Event) -> Option<String> {
         Event::Plan { experiment, edition, arms, blocks, levels, sessions, trials, estimate_s } => {
             let time = estimate_s.map_or_else(String::new, |seconds| format!(", about {}", duration(seconds)));
             let size = format!("{} arms × {blocks} blocks × {levels} levels", arms.len());
-            ("Plan", format!("{edition}  {experiment}  {size}: {sessions} launches, {trials} runs to do{time}"))
+            let to_do = format!("{sessions} launches with {trials} runs to do{time}");
+            ("Plan", format!("{experiment} {edition}  {size}\n             {to_do}"))
         }
         Event::Host { host, folder } => ("Host", format!("{host}  {folder}")),
         Event::Session { .. } => return None,
