@@ -39,7 +39,11 @@ pub enum Exit {
 
 /// Experiments on LLM serving in which a comparison against a wrong baseline cannot happen silently.
 #[derive(Debug, Parser)]
-#[command(name = "labbook", version, max_term_width = 100, after_help = "\
+#[command(
+    name = "labbook",
+    version,
+    max_term_width = 100,
+    after_help = "\
 The usual way:
   labbook check experiments/quickstart.yaml    is the spec what you mean?
   labbook plan experiments/quickstart.yaml     what will run, what it costs, what it can resolve
@@ -47,7 +51,8 @@ The usual way:
   labbook compare quickstart                   the verdict, or the one fact that stands in its way
 
 Exit status: 0 done, 1 the evidence says no, 2 spec or usage, 3 comparison refused, 4 inconclusive (with
---require-verdict), 5 a run or a host failed, 101 a bug, 130 left on Ctrl-C (the run goes on).")]
+--require-verdict), 5 a run or a host failed, 101 a bug, 130 left on Ctrl-C (the run goes on)."
+)]
 struct Arguments {
     /// Work in this folder instead of the current one.
     #[arg(short = 'C', long, global = true, value_name = "FOLDER")]
@@ -174,7 +179,9 @@ enum Command {
         spec: PathBuf,
     },
     /// Show a run, one of its files, or an experiment's runs; ids may be shortened.
-    #[command(after_help = "Examples:\n  labbook show quickstart\n  labbook show 91be04d\n  labbook show 91be04d server.log")]
+    #[command(
+        after_help = "Examples:\n  labbook show quickstart\n  labbook show 91be04d\n  labbook show 91be04d server.log"
+    )]
     Show {
         /// A run id (any unique prefix), or the name of an experiment.
         what: String,

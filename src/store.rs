@@ -224,9 +224,7 @@ impl Edition {
         let (ledger, problems) = self.ledger()?;
         match problems.into_iter().next() {
             None => Ok(ledger),
-            Some(problem) => {
-                Err(StoreError::Ledger { edition: self.salt(), place: problem.place, what: problem.what })
-            }
+            Some(problem) => Err(StoreError::Ledger { edition: self.salt(), place: problem.place, what: problem.what }),
         }
     }
 
@@ -273,10 +271,8 @@ impl Edition {
 pub fn write_once(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     let folder = path.parent().expect("a file stands in a folder");
     fs::create_dir_all(folder).map_err(files("make the folder", folder))?;
-    let mut aside = tempfile::Builder::new()
-        .prefix(".aside-")
-        .tempfile_in(folder)
-        .map_err(files("write in", folder))?;
+    let mut aside =
+        tempfile::Builder::new().prefix(".aside-").tempfile_in(folder).map_err(files("write in", folder))?;
     aside.write_all(content).map_err(files("write", path))?;
     readable(aside.path())?;
     aside.as_file().sync_all().map_err(files("write", path))?;

@@ -61,13 +61,17 @@ impl Campaign {
     fn lock(&self) -> Result<fs::File, Failure> {
         let path = self.folder.join("home.lock");
         let cannot = |error: std::io::Error| Failure::of(Exit::RunFailed, &error).hint(format!("`{}`", path.display()));
-        let file = fs::File::options().create(true).truncate(false).write(true).read(true).open(&path).map_err(cannot)?;
+        let file =
+            fs::File::options().create(true).truncate(false).write(true).read(true).open(&path).map_err(cannot)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => {
                 let name = &self.opened.edition.experiment;
-                return Err(Failure::new(Exit::RunFailed, format!("another labbook is driving `{name}` from this lab"))
-                    .hint("`labbook status` says how far it is; `labbook stop` stops it"));
+                return Err(Failure::new(
+                    Exit::RunFailed,
+                    format!("another labbook is driving `{name}` from this lab"),
+                )
+                .hint("`labbook status` says how far it is; `labbook stop` stops it"));
             }
             Err(fs::TryLockError::Error(error)) => return Err(cannot(error)),
         }
@@ -81,7 +85,8 @@ fn local_host(opened: &Opened) -> Result<Local, Failure> {
         match via {
             Some(HostVia::Local) => {}
             Some(other) => {
-                let what = format!("host `{name}` is reached by {}, and this version runs on this machine only", other.name());
+                let what =
+                    format!("host `{name}` is reached by {}, and this version runs on this machine only", other.name());
                 return Err(Failure::new(Exit::RunFailed, what)
                     .hint("`labbook plan` shows what would run; `host: local` runs it here"));
             }
@@ -189,9 +194,10 @@ fn carry_out(
             report: &mut report,
             interrupted: &interrupted,
         };
-        drive.queue(&missing.sessions).and_then(|()| drive.start()).and_then(|()| {
-            if detach { Ok(Ending::Detached) } else { drive.follow(&missing.sessions, &missing.begun) }
-        })
+        drive
+            .queue(&missing.sessions)
+            .and_then(|()| drive.start())
+            .and_then(|()| if detach { Ok(Ending::Detached) } else { drive.follow(&missing.sessions, &missing.begun) })
     };
     shown.clear();
     let ending = ending.map_err(|error| run_failure(&error, opened))?;
@@ -210,7 +216,9 @@ fn carry_out(
     });
     if let Ending::Stopped(because) = ending {
         let what = format!("the plan was stopped: {because}");
-        return Err(Failure::new(Exit::RunFailed, what).hint("after a fix, `labbook run` goes on with what is missing").into());
+        return Err(Failure::new(Exit::RunFailed, what)
+            .hint("after a fix, `labbook run` goes on with what is missing")
+            .into());
     }
     if complete < blocks {
         let what = format!("{} of {blocks} blocks have no usable attempt", blocks - complete);
@@ -226,7 +234,8 @@ fn carry_out(
 /// Sets `interrupted` on the first Ctrl-C (or SIGTERM, or a closed terminal); the second one ends this program at once.
 fn listen(interrupted: &Arc<AtomicBool>) -> Result<(), Failure> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(interrupted)).map_err(failed)?;
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(interrupted))
+            .map_err(failed)?;
         signal_hook::flag::register(signal, Arc::clone(interrupted)).map_err(failed)?;
     }
     Ok(())
@@ -237,10 +246,11 @@ fn run_failure(error: &RunError, opened: &Opened) -> Failure {
     let spec = opened.path.display();
     match error {
         RunError::Busy { .. } => failure.hint("two experiments never measure together; try again when it is over"),
-        RunError::Dirty { .. } => {
-            failure.hint(format!("remove what is left, then `labbook run {spec}`: it verifies before it starts anything"))
+        RunError::Dirty { .. } => failure
+            .hint(format!("remove what is left, then `labbook run {spec}`: it verifies before it starts anything")),
+        RunError::Record(_) => {
+            failure.hint(format!("nothing is lost: the session stays on the host; `labbook run {spec}` brings it home"))
         }
-        RunError::Record(_) => failure.hint(format!("nothing is lost: the session stays on the host; `labbook run {spec}` brings it home")),
         _ => failure.hint(format!("`labbook run {spec}` goes on with what is missing")),
     }
 }
@@ -281,7 +291,8 @@ impl<'t> Shown<'t> {
             Format::Text => progress::line(event),
         };
         let Some(text) = text else { return };
-        let out: &mut dyn Write = if self.format == Format::Json { &mut *self.terminal.out } else { &mut *self.terminal.err };
+        let out: &mut dyn Write =
+            if self.format == Format::Json { &mut *self.terminal.out } else { &mut *self.terminal.err };
         let mut write = || {
             let _ = writeln!(out, "{text}").and_then(|()| out.flush());
         };
@@ -358,7 +369,8 @@ impl<'o> Bookkeeper<'o> {
         }
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let primed = self.primed_arms(boot_id.trim())?;
-        let missing = missing::missing(spec, blocks, &self.standing, &spoiled, &|arm| primed.iter().any(|primed| primed == arm));
+        let missing =
+            missing::missing(spec, blocks, &self.standing, &spoiled, &|arm| primed.iter().any(|primed| primed == arm));
         for (block, attempt, reason) in &missing.superseded {
             self.note(Happened::Superseded { block: *block, attempt: *attempt, reason: reason.clone() })?;
         }
@@ -396,12 +408,13 @@ impl<'o> Bookkeeper<'o> {
     /// Returns which rule takes a whole run of a session out.
     fn void(&self, sealed: &SealedSession) -> Option<String> {
         let records = self.opened.edition.records_of(sealed, &self.opened.spec.question, &self.standing);
-        records.iter().flat_map(|record| validity::judge(record).into_iter().map(move |fired| (record, fired))).find_map(
-            |(record, fired)| {
+        records
+            .iter()
+            .flat_map(|record| validity::judge(record).into_iter().map(move |fired| (record, fired)))
+            .find_map(|(record, fired)| {
                 let whole = fired.severity == Severity::Void && fired.metric.is_none();
                 whole.then(|| format!("{} {}: {}", fired.rule, record.level, fired.message))
-            },
-        )
+            })
     }
 
     /// Returns the arms that finished a session since the host booted.
@@ -410,7 +423,10 @@ impl<'o> Bookkeeper<'o> {
         for sealed in self.opened.edition.all_sealed().map_err(failed)? {
             let session = &sealed.session;
             let observed = self.opened.edition.files_of(session).sealed("raw/host/boot-id").unwrap_or_default();
-            if session.reason.is_none() && session.kind != crate::run::Kind::Look && String::from_utf8_lossy(&observed).trim() == boot_id {
+            if session.reason.is_none()
+                && session.kind != crate::run::Kind::Look
+                && String::from_utf8_lossy(&observed).trim() == boot_id
+            {
                 arms.push(session.arm.clone());
             }
         }
@@ -436,13 +452,21 @@ impl Keeper for Bookkeeper<'_> {
         self.standing.is_sealed(session)
     }
 
-    fn seal(&mut self, session: &PlannedSession, fetched: &Path) -> Result<Sealed, Box<dyn std::error::Error + Send + Sync>> {
+    fn seal(
+        &mut self,
+        session: &PlannedSession,
+        fetched: &Path,
+    ) -> Result<Sealed, Box<dyn std::error::Error + Send + Sync>> {
         let sealed = seal(self.opened, session, fetched)?;
         self.opened.edition.note(&now(), event_of(&sealed))?;
         self.standing = self.opened.edition.sound_ledger()?.standing();
         self.inbox = None;
         let failed = sealed.session.reason.clone();
-        if failed.is_some() { self.failed += 1 } else { self.finished += 1 }
+        if failed.is_some() {
+            self.failed += 1
+        } else {
+            self.finished += 1
+        }
         let log = failed.as_ref().and_then(|_| self.opened.edition.files_of(&sealed.session).sealed("server.log"));
         Ok(Sealed {
             void: if failed.is_none() { self.void(&sealed) } else { None },
@@ -503,7 +527,10 @@ fn seal(opened: &Opened, session: &PlannedSession, fetched: &Path) -> Result<Sea
 fn previous_arm(spec: &Spec, session: &PlannedSession) -> Option<String> {
     let block = session.block?;
     let before = session.position.checked_sub(1)?;
-    plan::retry_block(spec, block, session.attempt).into_iter().find(|other| other.position == before).map(|other| other.arm)
+    plan::retry_block(spec, block, session.attempt)
+        .into_iter()
+        .find(|other| other.position == before)
+        .map(|other| other.arm)
 }
 
 fn event_of(sealed: &SealedSession) -> Happened {
@@ -534,7 +561,9 @@ pub(super) fn look(terminal: &mut Terminal, spec: &Path, arm: &str, at: &str, fo
     let level = question.levels.iter().find(|level| level.0 == at).cloned().unwrap_or_else(|| Level(at.to_owned()));
     if !question.arms.contains_key(arm) {
         let arms: Vec<&str> = question.arms.keys().map(String::as_str).collect();
-        return Err(Failure::new(Exit::Usage, format!("there is no arm `{arm}`")).hint(format!("the arms are {}", arms.join(", "))).into());
+        return Err(Failure::new(Exit::Usage, format!("there is no arm `{arm}`"))
+            .hint(format!("the arms are {}", arms.join(", ")))
+            .into());
     }
     if !(level.number().is_finite() && level.number() > 0.0) {
         let what = format!("`{at}` is not a level of {}", question.axis.name());
@@ -559,12 +588,19 @@ pub(super) fn look(terminal: &mut Terminal, spec: &Path, arm: &str, at: &str, fo
     infer::nearest(terminal, opened, &sealed, format)
 }
 
-fn follow_look(terminal: &mut Terminal, campaign: &Campaign, mut keeper: Bookkeeper, missing: &Missing, format: Format) -> Result<(), super::Trouble> {
+fn follow_look(
+    terminal: &mut Terminal,
+    campaign: &Campaign,
+    mut keeper: Bookkeeper,
+    missing: &Missing,
+    format: Format,
+) -> Result<(), super::Trouble> {
     let opened = &campaign.opened;
     let interrupted = Arc::new(AtomicBool::new(false));
     listen(&interrupted)?;
     let labbook = campaign.program.display().to_string();
-    let place = Place { spec_folder: &opened.spec_folder, labbook: &labbook, port: engine::port_of(&opened.spec.edition()) };
+    let place =
+        Place { spec_folder: &opened.spec_folder, labbook: &labbook, port: engine::port_of(&opened.spec.edition()) };
     let mut shown = Shown::new(terminal, format, missing);
     let mut report = |event: &Event| shown.event(event);
     let mut drive = Drive {
@@ -576,10 +612,15 @@ fn follow_look(terminal: &mut Terminal, campaign: &Campaign, mut keeper: Bookkee
         report: &mut report,
         interrupted: &interrupted,
     };
-    let ending = drive.queue(&missing.sessions).and_then(|()| drive.start()).and_then(|()| drive.follow(&missing.sessions, &missing.begun));
+    let ending = drive
+        .queue(&missing.sessions)
+        .and_then(|()| drive.start())
+        .and_then(|()| drive.follow(&missing.sessions, &missing.begun));
     shown.clear();
     match ending.map_err(|error| run_failure(&error, opened))? {
-        Ending::Detached => Err(Failure::new(Exit::Interrupted, "left before the look was over").hint("it is brought home by the next `labbook run`, `try` or `attach`").into()),
+        Ending::Detached => Err(Failure::new(Exit::Interrupted, "left before the look was over")
+            .hint("it is brought home by the next `labbook run`, `try` or `attach`")
+            .into()),
         _ => Ok(()),
     }
 }
@@ -619,9 +660,10 @@ pub(super) fn status(terminal: &mut Terminal, spec: Option<&Path>, format: Forma
 /// Returns the session that runs, and its last step.
 fn running(host: &Local, folder: &Path) -> Option<String> {
     let journal = host.read(&folder.join("journal"), 0).ok()?;
-    let last = script::output::journal(&journal).lines.into_iter().rev().find(|line| {
-        matches!(line.event, script::output::Event::SessionStart | script::output::Event::SessionEnd)
-    })?;
+    let last =
+        script::output::journal(&journal).lines.into_iter().rev().find(|line| {
+            matches!(line.event, script::output::Event::SessionStart | script::output::Event::SessionEnd)
+        })?;
     if last.event == script::output::Event::SessionEnd {
         return None;
     }
@@ -645,7 +687,9 @@ pub(super) fn stop(terminal: &mut Terminal, spec: &Path) -> Answer {
     let began = Instant::now();
     while host.alive(&folder).map_err(failed)? {
         if began.elapsed().as_secs() > 180 {
-            return Err(Failure::new(Exit::RunFailed, "it is still stopping after 180 s").hint("`labbook status` says when it is over").into());
+            return Err(Failure::new(Exit::RunFailed, "it is still stopping after 180 s")
+                .hint("`labbook status` says when it is over")
+                .into());
         }
         std::thread::sleep(std::time::Duration::from_millis(200));
     }

@@ -33,7 +33,11 @@ pub(super) fn import(terminal: &mut Terminal, files: &[PathBuf]) -> Answer {
         }
         let again = if brought.again == imports::Again::Already { " (it was there already)" } else { "" };
         let folder = brought.folder.strip_prefix(&root).unwrap_or(&brought.folder).display();
-        writeln!(terminal.out, "{}  {} runs, {} files in {folder}{again}", brought.experiment, brought.runs, brought.files)?;
+        writeln!(
+            terminal.out,
+            "{}  {} runs, {} files in {folder}{again}",
+            brought.experiment, brought.runs, brought.files
+        )?;
         writeln!(terminal.err, "next: labbook compare {}", brought.experiment)?;
     }
     Ok(Exit::Done)
@@ -87,7 +91,8 @@ fn question_and_records(terminal: &mut Terminal, what: &str) -> Result<(Question
         }
         several => {
             let names: Vec<&str> = several.iter().map(|edition| edition.edition.as_str()).collect();
-            let failure = Failure::new(Exit::Usage, format!("`{what}` has {} editions and no spec here", several.len()));
+            let failure =
+                Failure::new(Exit::Usage, format!("`{what}` has {} editions and no spec here", several.len()));
             Err(failure.hint(format!("restore experiments/{what}.yaml; the editions are {}", names.join(", "))).into())
         }
     }
@@ -97,7 +102,8 @@ fn no_edition(opened: &Opened) -> Failure {
     let edition = &opened.edition;
     let others = Store::new(&opened.root).editions(&edition.experiment).unwrap_or_default();
     let what = format!("edition {} of `{}` has no results", edition.edition, edition.experiment);
-    let failure = Failure::new(Exit::Refused, what).hint(format!("`labbook run {}` measures it", opened.path.display()));
+    let failure =
+        Failure::new(Exit::Refused, what).hint(format!("`labbook run {}` measures it", opened.path.display()));
     match others.last() {
         None => failure,
         Some(other) => failure.hint(format!(
@@ -108,12 +114,17 @@ fn no_edition(opened: &Opened) -> Failure {
 }
 
 fn exit_of(findings: &Findings, require_verdict: bool) -> Exit {
-    let inconclusive = findings.claims.values().any(|claim| {
-        matches!(claim.verdict, ClaimVerdict::Inconclusive | ClaimVerdict::Exploratory)
-    });
+    let inconclusive = findings
+        .claims
+        .values()
+        .any(|claim| matches!(claim.verdict, ClaimVerdict::Inconclusive | ClaimVerdict::Exploratory));
     match findings.outcome {
         Outcome::Refused | Outcome::Void => Exit::Refused,
-        _ if findings.claims.values().any(|claim| claim.verdict == ClaimVerdict::Refused) && findings.outcome != Outcome::Foreign => Exit::Refused,
+        _ if findings.claims.values().any(|claim| claim.verdict == ClaimVerdict::Refused)
+            && findings.outcome != Outcome::Foreign =>
+        {
+            Exit::Refused
+        }
         _ if findings.any_refuted() => Exit::EvidenceSaysNo,
         _ if require_verdict && inconclusive => Exit::Inconclusive,
         _ => Exit::Done,

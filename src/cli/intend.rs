@@ -32,7 +32,9 @@ pub(super) fn init(terminal: &mut Terminal, folder: &Path) -> Answer {
 /// Checks specs.
 pub(super) fn check(terminal: &mut Terminal, specs: &[PathBuf], resolved: bool) -> Answer {
     if specs.is_empty() {
-        return Err(Failure::new(Exit::Usage, "`--resolved` needs a spec").hint("labbook check SPEC --resolved").into());
+        return Err(Failure::new(Exit::Usage, "`--resolved` needs a spec")
+            .hint("labbook check SPEC --resolved")
+            .into());
     }
     let mut exit = Exit::Done;
     for path in specs {
@@ -61,15 +63,19 @@ pub(super) fn plan(terminal: &mut Terminal, path: &Path, commands: bool, format:
     let commands = if commands { session_commands(&opened, &plan)? } else { Vec::new() };
     match format {
         Format::Text => {
-            let view = PlanView { spec, plan: &plan, cost, timings: &timings, spread: &spread, effect, commands: &commands };
+            let view =
+                PlanView { spec, plan: &plan, cost, timings: &timings, spread: &spread, effect, commands: &commands };
             write!(terminal.out, "{}", report::plan::plan(&view))?;
         }
         Format::Json => {
             let mut object = plan.to_json();
             if let Some(members) = object.as_object_mut() {
-                members.insert("cost_s".into(), serde_json::json!({
-                    "load": cost.load_s, "prime": cost.prime_s, "warmup": cost.warmup_s, "measure": cost.measure_s,
-                }));
+                members.insert(
+                    "cost_s".into(),
+                    serde_json::json!({
+                        "load": cost.load_s, "prime": cost.prime_s, "warmup": cost.warmup_s, "measure": cost.measure_s,
+                    }),
+                );
                 members.insert("resolvable_effect".into(), effect.into());
                 members.insert("spread".into(), serde_json::json!({"sd_log": spread.sd_log, "source": spread.source}));
             }
@@ -95,7 +101,9 @@ fn measured_timings(opened: &Opened) -> Option<Timings> {
     let sealed = opened.edition.all_sealed().ok()?.into_iter().rfind(|sealed| sealed.session.reason.is_none())?;
     let files = opened.edition.files_of(&sealed.session);
     let status = crate::script::output::status(&files.sealed("status")?).lines;
-    let at = |wanted: &crate::script::output::Step| status.iter().find(|line| line.step == *wanted).map(|line| line.uptime_s);
+    let at = |wanted: &crate::script::output::Step| {
+        status.iter().find(|line| line.step == *wanted).map(|line| line.uptime_s)
+    };
     let (idle, facts) = (at(&crate::script::output::Step::Idle)?, at(&crate::script::output::Step::Facts)?);
     let (after, end) = (at(&crate::script::output::Step::FactsAfter)?, at(&crate::script::output::Step::End)?);
     let mut trial_s = std::collections::BTreeMap::new();
@@ -106,7 +114,11 @@ fn measured_timings(opened: &Opened) -> Option<Timings> {
         };
         trial_s.insert(run.run.level.clone(), time("ended")? - time("started")?);
     }
-    Some(Timings { load_s: (facts - idle) + (end - after), trial_s, source: format!("as in {}", sealed.session.session) })
+    Some(Timings {
+        load_s: (facts - idle) + (end - after),
+        trial_s,
+        source: format!("as in {}", sealed.session.session),
+    })
 }
 
 fn measured_spread(opened: &Opened) -> Option<Spread> {
@@ -132,7 +144,8 @@ fn measured_spread(opened: &Opened) -> Option<Spread> {
 }
 
 fn session_commands(opened: &Opened, plan: &Plan) -> Result<Vec<SessionCommands>, Failure> {
-    let place = Place { spec_folder: &opened.spec_folder, labbook: "labbook", port: engine::port_of(&opened.spec.edition()) };
+    let place =
+        Place { spec_folder: &opened.spec_folder, labbook: "labbook", port: engine::port_of(&opened.spec.edition()) };
     let mut commands = Vec::new();
     for planned in &plan.sessions {
         let input = engine::session(&opened.spec, planned, &place).map_err(|error| Failure::of(Exit::Usage, &error))?;
@@ -142,7 +155,8 @@ fn session_commands(opened: &Opened, plan: &Plan) -> Result<Vec<SessionCommands>
 }
 
 fn shown(input: &SessionInput) -> SessionCommands {
-    let text = |words: &[std::ffi::OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
+    let text =
+        |words: &[std::ffi::OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
     let variables = |command: &Command| {
         command.env.iter().map(|(name, value)| (name.clone(), value.to_string_lossy().into_owned())).collect()
     };

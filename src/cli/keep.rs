@@ -51,7 +51,10 @@ pub(super) fn check(terminal: &mut Terminal) -> Answer {
         return Ok(Exit::EvidenceSaysNo);
     }
     if exit == Exit::Done {
-        writeln!(terminal.out, "{specs} specs read well; {editions} editions with {runs} runs are as they were sealed")?;
+        writeln!(
+            terminal.out,
+            "{specs} specs read well; {editions} editions with {runs} runs are as they were sealed"
+        )?;
     }
     Ok(exit)
 }
@@ -74,8 +77,14 @@ fn claims_on(edition: &Edition, problem: &Problem) -> Vec<String> {
     let touches = |arm: &str, at: &crate::question::Level| {
         runs.iter().any(|run| run.run.arm == arm && run.run.level == *at && concerns(problem, run))
     };
-    let rests = |claim: &crate::question::Claim| touches(&claim.treatment, &claim.at) || touches(&question.control, &claim.at);
-    question.claims.iter().filter(|(_, claim)| rests(claim)).map(|(name, _)| format!("{}/{name}", edition.experiment)).collect()
+    let rests =
+        |claim: &crate::question::Claim| touches(&claim.treatment, &claim.at) || touches(&question.control, &claim.at);
+    question
+        .claims
+        .iter()
+        .filter(|(_, claim)| rests(claim))
+        .map(|(name, _)| format!("{}/{name}", edition.experiment))
+        .collect()
 }
 
 /// Returns whether a problem with a file concerns a run: its own file, or one of the whole session.
@@ -99,8 +108,10 @@ pub(super) fn show(terminal: &mut Terminal, what: &str, file: Option<&str>, form
     if let Some(file) = file {
         let within = [format!("{}/{file}", run.run.trial), file.to_owned()];
         let Some(bytes) = within.iter().find_map(|path| files.sealed(path)) else {
-            let known: Vec<&str> = run.run.files.keys().chain(sealed.session.files.keys()).map(String::as_str).collect();
-            let mut failure = Failure::new(Exit::Usage, format!("run {} has no file `{}`", run.id.short(8), printable(file)));
+            let known: Vec<&str> =
+                run.run.files.keys().chain(sealed.session.files.keys()).map(String::as_str).collect();
+            let mut failure =
+                Failure::new(Exit::Usage, format!("run {} has no file `{}`", run.id.short(8), printable(file)));
             failure.hints.push(crate::diagnostic::did_you_mean(file, known.iter().copied()).map_or_else(
                 || format!("`labbook show {}` lists its files", run.id.short(8)),
                 |near| format!("did you mean `{near}`?"),
@@ -157,7 +168,8 @@ fn show_experiment(terminal: &mut Terminal, editions: &[Edition], format: Format
 /// Finds one run by a prefix of its id.
 pub(super) fn find(store: &Store, prefix: &str) -> Result<(Edition, SealedRun), Failure> {
     if prefix.len() < 4 || !prefix.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        let mut failure = Failure::new(Exit::Usage, format!("`{}` is no experiment with results and no run id", printable(prefix)));
+        let mut failure =
+            Failure::new(Exit::Usage, format!("`{}` is no experiment with results and no run id", printable(prefix)));
         let names = store.experiments().unwrap_or_default();
         failure.hints.push(match crate::diagnostic::did_you_mean(prefix, names.iter().map(String::as_str)) {
             Some(near) => format!("did you mean `{near}`?"),
@@ -182,7 +194,8 @@ pub(super) fn find(store: &Store, prefix: &str) -> Result<(Edition, SealedRun), 
 pub(super) fn frozen(edition: &Edition) -> Result<spec::Spec, Trouble> {
     let path = edition.folder.join("spec.yaml");
     let text = std::fs::read_to_string(&path).map_err(|error| {
-        Failure::new(Exit::EvidenceSaysNo, format!("cannot read `{}`: {error}", path.display())).hint("`labbook check` verifies the record")
+        Failure::new(Exit::EvidenceSaysNo, format!("cannot read `{}`: {error}", path.display()))
+            .hint("`labbook check` verifies the record")
     })?;
     // The file's stem is the experiment's name.
     let source = yaml::source(format!("{}.yaml", edition.experiment), &text);

@@ -75,7 +75,8 @@ pub(super) fn read_spec(terminal: &mut Terminal, path: &Path) -> Result<(Spec, S
         failure.hint("a spec is a YAML file, such as experiments/quickstart.yaml")
     })?;
     let text = String::from_utf8(bytes).map_err(|error| {
-        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let line =
+            error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
         Failure::new(Exit::Usage, format!("`{}` is not UTF-8 text: line {line}", path.display()))
     })?;
     let source = yaml::source(path.display().to_string(), &text);

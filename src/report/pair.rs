@@ -73,8 +73,11 @@ impl Pair {
             .iter()
             .map(|difference| json!({"fact": difference.key, "one": difference.one, "other": difference.other}))
             .collect();
-        let refusals: Vec<Value> =
-            self.refusals.iter().map(|(name, message)| json!({"name": name, "severity": "block", "message": message})).collect();
+        let refusals: Vec<Value> = self
+            .refusals
+            .iter()
+            .map(|(name, message)| json!({"name": name, "severity": "block", "message": message}))
+            .collect();
         let outcome = if self.refusals.is_empty() { "exploratory" } else { "refused" };
         json!({
             "outcome": outcome, "one": side(&self.one), "other": side(&self.other), "differences": differences,
@@ -106,7 +109,8 @@ fn refusals(one: &Side, other: &Side) -> Vec<(&'static str, String)> {
     }
     for side in [one, other] {
         if side.value.is_none() {
-            refusals.push(("S39", format!("run {} has no {}: absent is not zero", side.record.id.short(8), side.metric)));
+            refusals
+                .push(("S39", format!("run {} has no {}: absent is not zero", side.record.id.short(8), side.metric)));
         }
     }
     refusals
@@ -126,7 +130,9 @@ pub fn render(pair: &Pair) -> String {
     }
     differences(&mut text, pair);
     if pair.refusals.is_empty() {
-        text.push_str("\none launch of each is an observation: `labbook run` makes blocks, `labbook compare` the verdict\n");
+        text.push_str(
+            "\none launch of each is an observation: `labbook run` makes blocks, `labbook compare` the verdict\n",
+        );
     }
     text
 }
@@ -139,8 +145,13 @@ fn differences(text: &mut String, pair: &Pair) {
     let _ = writeln!(text, "\n{} observed facts differ", pair.differences.len());
     for difference in &pair.differences {
         let shown = |value: &Option<FactValue>| {
-            let value = value.as_ref().map_or_else(|| "(not observed)".to_owned(), |value| printable(&value.to_string()));
-            if value.chars().count() > 60 { format!("{}…", value.chars().take(60).collect::<String>()) } else { value }
+            let value =
+                value.as_ref().map_or_else(|| "(not observed)".to_owned(), |value| printable(&value.to_string()));
+            if value.chars().count() > 60 {
+                format!("{}…", value.chars().take(60).collect::<String>())
+            } else {
+                value
+            }
         };
         let _ = writeln!(text, "  {}\n      {} → {}", difference.key, shown(&difference.one), shown(&difference.other));
     }

@@ -38,7 +38,8 @@ pub fn edition(edition: &Edition, sessions: &[SealedSession], records: &[Record]
             let _ = writeln!(
                 text,
                 "{}",
-                format!("  {:<8}  {:<20} {:<11} {value:>16}  {note}", run.id.short(8), run.run.session, run.run.trial).trim_end()
+                format!("  {:<8}  {:<20} {:<11} {value:>16}  {note}", run.id.short(8), run.run.session, run.run.trial)
+                    .trim_end()
             );
         }
     }

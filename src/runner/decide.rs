@@ -71,7 +71,8 @@ pub fn decide(
     for (block, attempt) in latest {
         let first = begun.get(&block).copied().unwrap_or(1);
         // An interruption says nothing about an arm, so it does not use up the retries.
-        let interruptions = ended.iter().filter(|outcome| outcome.block == Some(block) && cut_off(outcome)).count() as u32;
+        let interruptions =
+            ended.iter().filter(|outcome| outcome.block == Some(block) && cut_off(outcome)).count() as u32;
         if open(block, attempt) || attempt.saturating_sub(first) >= retry + interruptions {
             continue;
         }

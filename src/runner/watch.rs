@@ -10,8 +10,8 @@ use crate::metric::{Metric, Span, Statistic};
 use crate::plan::{PlannedSession, PlannedTrial};
 use crate::record::RESULT_FILE;
 use crate::row;
-use crate::script::output::{self, JournalLine, Step};
 use crate::runner::Event;
+use crate::script::output::{self, JournalLine, Step};
 
 /// A session's place in the host's queue.
 #[derive(Debug, Clone, PartialEq, Eq)]

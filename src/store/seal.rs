@@ -122,7 +122,10 @@ impl Edition {
         for path in &paths {
             let bytes = read(&fetched.join(path))?;
             let (clean, removed) = match secret_variable(path) {
-                Some(name) => (REDACTED.as_bytes().to_vec(), vec![Redaction { name: name.to_owned(), digest: crate::redact::salted(&bytes, &self.salt()) }]),
+                Some(name) => (
+                    REDACTED.as_bytes().to_vec(),
+                    vec![Redaction { name: name.to_owned(), digest: crate::redact::salted(&bytes, &self.salt()) }],
+                ),
                 None if path.ends_with("/environ") => redactor.redact_environ(&bytes, &clear),
                 None => redactor.redact(&bytes),
             };
@@ -289,7 +292,10 @@ pub(super) fn regular_files(root: &Path) -> Result<Vec<String>, StoreError> {
         for entry in fs::read_dir(&here).map_err(files("list", &here))? {
             let entry = entry.map_err(files("list", &here))?;
             let kind = entry.file_type().map_err(files("read", &entry.path()))?;
-            let name = entry.file_name().into_string().map_err(|name| StoreError::Name { name: name.to_string_lossy().into_owned() })?;
+            let name = entry
+                .file_name()
+                .into_string()
+                .map_err(|name| StoreError::Name { name: name.to_string_lossy().into_owned() })?;
             let path = folder.join(name);
             if kind.is_dir() {
                 folders.push(path);

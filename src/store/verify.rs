@@ -52,7 +52,11 @@ impl Edition {
         let wrong_of = |what: &str| if what.starts_with("missing") { Wrong::Missing } else { Wrong::Altered };
         let mut problems: Vec<Problem> = damage
             .iter()
-            .map(|damage| Problem { path: format!("ledger/{}", damage.place), wrong: wrong_of(&damage.what), runs: Vec::new() })
+            .map(|damage| Problem {
+                path: format!("ledger/{}", damage.place),
+                wrong: wrong_of(&damage.what),
+                runs: Vec::new(),
+            })
             .collect();
         let standing = ledger.standing();
         let mut told: BTreeMap<String, Vec<Digest>> = standing.finished.clone();
