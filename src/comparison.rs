@@ -231,11 +231,23 @@ impl<'a> Check<'a> {
                 self.reasons.add(name, fault.severity, block.number(), fault.message, fault.help);
             }
             for run in [control, treatment] {
+                self.level(block.number(), run);
                 match shared {
                     None => *shared = Some(run.facts.clone()),
                     Some(shared) => shared.keep_equal(&run.facts),
                 }
             }
+        }
+    }
+
+    /// A run was measured at the level that it stands for.
+    fn level(&mut self, block: Option<u32>, run: &Record) {
+        let key = format!("workload.{}", self.question.axis.name());
+        let Some(found) = run.facts.get(&key) else { return };
+        if !found.same(&FactValue::text(&*run.level.0)) {
+            let message = format!("`{}`: {}, but the run stands for {}", run.arm, short(&found.to_string()), run.level);
+            let help = "give the run its own level, or measure this one".to_owned();
+            self.reasons.add(&key, Severity::Block, block, message, help);
         }
     }
 
