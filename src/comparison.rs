@@ -6,13 +6,21 @@
 //!
 //! A comparison cannot be forged:
 //!
-//! ```compile_fail
-//! use labbook::comparison::{Comparison, Condition};
+//! ```compile_fail,E0451
+//! use labbook::comparison::{Comparison, Condition, Context, Standing};
 //! use labbook::metric::Metric;
 //! use labbook::question::Level;
 //!
 //! let condition = Condition { metric: Metric::OutputThroughput, treatment: "new".into(), level: Level("64".into()) };
-//! let forged = Comparison { condition, values: vec![], reasons: vec![] };
+//! let forged = Comparison {
+//!     condition,
+//!     control: "old".into(),
+//!     standing: Standing::Verdict,
+//!     values: vec![],
+//!     planned: 5,
+//!     reasons: vec![],
+//!     context: Context::default(),
+//! };
 //! ```
 
 pub mod applied;
