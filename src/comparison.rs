@@ -6,13 +6,21 @@
 //!
 //! A comparison cannot be forged:
 //!
-//! ```compile_fail
-//! use labbook::comparison::{Comparison, Condition};
+//! ```compile_fail,E0451
+//! use labbook::comparison::{Comparison, Condition, Context, Standing};
 //! use labbook::metric::Metric;
 //! use labbook::question::Level;
 //!
 //! let condition = Condition { metric: Metric::OutputThroughput, treatment: "new".into(), level: Level("64".into()) };
-//! let forged = Comparison { condition, values: vec![], reasons: vec![] };
+//! let forged = Comparison {
+//!     condition,
+//!     control: "old".into(),
+//!     standing: Standing::Verdict,
+//!     values: vec![],
+//!     planned: 5,
+//!     reasons: vec![],
+//!     context: Context::default(),
+//! };
 //! ```
 
 pub mod applied;
@@ -231,11 +239,23 @@ impl<'a> Check<'a> {
                 self.reasons.add(name, fault.severity, block.number(), fault.message, fault.help);
             }
             for run in [control, treatment] {
+                self.level(block.number(), run);
                 match shared {
                     None => *shared = Some(run.facts.clone()),
                     Some(shared) => shared.keep_equal(&run.facts),
                 }
             }
+        }
+    }
+
+    /// A run was measured at the level that it stands for.
+    fn level(&mut self, block: Option<u32>, run: &Record) {
+        let key = format!("workload.{}", self.question.axis.name());
+        let Some(found) = run.facts.get(&key) else { return };
+        if !found.same(&FactValue::text(&*run.level.0)) {
+            let message = format!("`{}`: {}, but the run stands for {}", run.arm, short(&found.to_string()), run.level);
+            let help = "give the run its own level, or measure this one".to_owned();
+            self.reasons.add(&key, Severity::Block, block, message, help);
         }
     }
 

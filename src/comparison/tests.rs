@@ -65,6 +65,12 @@ const BREAKS: &[(&[&str], Break)] = &[
         all(runs, |run| run.facts.remove("image.digest"));
         one(runs, |run| run.facts.text("server.resolved.attention_backend", "triton"));
     }),
+    (&["workload.concurrency"], |_, runs| {
+        for run in runs.iter_mut().filter(|run| run.level.0 == "16") {
+            run.facts.text("workload.concurrency", "4");
+            run.facts.text("workload.num_prompts", "32");
+        }
+    }),
     (&["S03"], |_, runs| runs.retain(|run| !(run.arm == "on" && run.block == Some(3)))),
     (&["S03"], |_, runs| runs.retain(|run| run.arm == "off")),
     (&["S03"], |_, runs| runs.retain(|run| run.block != Some(5))),
@@ -282,7 +288,7 @@ fn exchanged(question: &Question) -> Question {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn refusing_is_symmetric_in_the_arms(chosen in prop::sample::subsequence((0..BREAKS.len()).collect::<Vec<_>>(), 0..4)) {
