@@ -241,3 +241,4 @@ mod tests {
         assert_eq!(Metric::Latency(Statistic::Mean, Span::Itl).better(), Better::Lower);
     }
 }
+
