@@ -144,6 +144,7 @@ pub struct Comparison {
     planned: usize,
     reasons: Vec<Reason>,
     context: Context,
+    confirmed: bool,
 }
 
 impl Comparison {
@@ -176,7 +177,13 @@ impl Comparison {
         for (name, fault) in rules::judge_condition(&evidence) {
             check.reasons.add(name, fault.severity, None, fault.message, fault.help);
         }
-        check.finish(values, blocks::planned(question, &blocks), foreign)
+        let confirmed = rules::sources::confirmed(&evidence);
+        check.finish(values, blocks::planned(question, &blocks), foreign).map(|made| Self { confirmed, ..made })
+    }
+
+    /// Returns whether the server's own log confirms the effect that the metric shows.
+    pub fn confirmed(&self) -> bool {
+        self.confirmed
     }
 
     /// Returns where it stands.
@@ -404,6 +411,7 @@ impl<'a> Check<'a> {
             values,
             reasons: self.reasons.sorted(),
             context: self.context,
+            confirmed: false,
         })
     }
 }

@@ -241,4 +241,3 @@ mod tests {
         assert_eq!(Metric::Latency(Statistic::Mean, Span::Itl).better(), Better::Lower);
     }
 }
-
