@@ -3,6 +3,7 @@
 //! Invariant: a session folder appears whole or not at all, and nothing that is there is overwritten. Secrets are gone before
 //! anything is sealed. What a later reader needs is parsed from raw files; no derived number is stored as truth.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -198,6 +199,24 @@ impl Edition {
         write_once(&self.folder.join("plan.json"), &plan)?;
         // The design comes last: an edition without it was never frozen.
         write_once(&path, design_text.as_bytes())
+    }
+
+    /// Returns the digest of each frozen file, by its path in the edition's folder.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read.
+    pub fn frozen_files(&self) -> Result<BTreeMap<String, Digest>, StoreError> {
+        let mut paths = ["spec.yaml", "design.json", "plan.json"].map(str::to_owned).to_vec();
+        if self.inputs().is_dir() {
+            paths.extend(seal::regular_files(&self.inputs())?.into_iter().map(|path| format!("inputs/{path}")));
+        }
+        let digest = |path: String| {
+            let file = self.folder.join(&path);
+            let (digest, _) = Digest::of_file(&file).map_err(files("read", &file))?;
+            Ok((path, digest))
+        };
+        paths.into_iter().map(digest).collect()
     }
 
     /// Reads the ledger and what is wrong with it.

@@ -1,3 +1,11 @@
 //! Whole-program tests: real processes, real files.
 
 mod scripts;
+mod whole {
+    pub(crate) mod lab;
+    pub(crate) mod tiny;
+
+    mod architecture;
+    mod kills;
+    mod verdict;
+}
