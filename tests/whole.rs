@@ -6,6 +6,8 @@ mod whole {
     pub(crate) mod tiny;
 
     mod architecture;
+    mod failures;
     mod kills;
+    mod refusals;
     mod verdict;
 }
