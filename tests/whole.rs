@@ -7,7 +7,9 @@ mod whole {
 
     mod architecture;
     mod failures;
+    mod inputs;
     mod kills;
+    mod leaving;
     mod refusals;
     mod verdict;
 }

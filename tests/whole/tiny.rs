@@ -58,6 +58,9 @@ impl Tiny<'_> {
     /// Returns the spec as text, with a seed of the server.
     pub(crate) fn yaml(&self, seed: u32) -> String {
         let Self { args, ready, output, levels, prompts, workload, factor, arms, repeats, more } = self;
+        // A server that does wrong on purpose has to be allowed, with the reason.
+        let faulty = args.contains("fault") || factor.contains("fault");
+        let allow = if faulty { "allow: { fault: a test of failures }\n" } else { "" };
         format!(
             "title: Tiny\n\
              question: What happens?\n\
@@ -71,7 +74,7 @@ impl Tiny<'_> {
              margin: 5%\n\
              headline: {{ metric: output_throughput, treatment: other, over: 1 }}\n\
              claims:\n  same: {{ metric: output_throughput, treatment: other, at: 1, expect: unchanged }}\n\
-             {more}\n"
+             {more}\n{allow}"
         )
     }
 
