@@ -3,6 +3,7 @@
 //! Invariant: a session folder appears whole or not at all, and nothing that is there is overwritten. Secrets are gone before
 //! anything is sealed. What a later reader needs is parsed from raw files; no derived number is stored as truth.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -95,7 +96,8 @@ pub struct Edition {
     pub edition: String,
     /// Its folder.
     pub folder: PathBuf,
-    /// Folder in the same file system where sessions are written before they are renamed into place.
+    /// Folder in the same file system, which may be another than that of the lab, where sessions are written before they are
+    /// renamed into place.
     aside: PathBuf,
 }
 
@@ -136,7 +138,7 @@ impl Store {
             experiment: experiment.to_owned(),
             edition: edition.to_owned(),
             folder: self.results().join(experiment).join(edition),
-            aside: self.root.join(".labbook/aside"),
+            aside: self.results().join(".aside"),
         }
     }
 
@@ -198,6 +200,24 @@ impl Edition {
         write_once(&self.folder.join("plan.json"), &plan)?;
         // The design comes last: an edition without it was never frozen.
         write_once(&path, design_text.as_bytes())
+    }
+
+    /// Returns the digest of each frozen file, by its path in the edition's folder.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read.
+    pub fn frozen_files(&self) -> Result<BTreeMap<String, Digest>, StoreError> {
+        let mut paths = ["spec.yaml", "design.json", "plan.json"].map(str::to_owned).to_vec();
+        if self.inputs().is_dir() {
+            paths.extend(seal::regular_files(&self.inputs())?.into_iter().map(|path| format!("inputs/{path}")));
+        }
+        let digest = |path: String| {
+            let file = self.folder.join(&path);
+            let (digest, _) = Digest::of_file(&file).map_err(files("read", &file))?;
+            Ok((path, digest))
+        };
+        paths.into_iter().map(digest).collect()
     }
 
     /// Reads the ledger and what is wrong with it.

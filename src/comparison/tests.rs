@@ -1,3 +1,5 @@
+//! Tests of the comparison.
+
 use proptest::prelude::*;
 
 use super::fixture::{KEY, METRIC, Normal, at, question, record, records, row};

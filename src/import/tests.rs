@@ -1,3 +1,5 @@
+//! Tests of importing.
+
 use std::path::Path;
 
 use super::*;

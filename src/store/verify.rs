@@ -61,6 +61,15 @@ impl Edition {
         let standing = ledger.standing();
         let mut told: BTreeMap<String, Vec<Digest>> = standing.finished.clone();
         told.extend(standing.failed.iter().map(|(name, (_, runs))| (name.clone(), runs.clone())));
+        let all: Vec<Digest> = told.values().flatten().copied().collect();
+        for (path, digest) in &standing.frozen {
+            let wrong = match fs::read(self.folder.join(path)) {
+                Ok(bytes) if Digest::of(&bytes) == *digest => continue,
+                Ok(_) => Wrong::Altered,
+                Err(_) => Wrong::Missing,
+            };
+            problems.push(Problem { path: path.clone(), wrong, runs: all.clone() });
+        }
         let on_disk: BTreeSet<String> = self.sessions()?.into_iter().collect();
         for (session, runs) in &told {
             self.verify_session(session, runs, &mut problems)?;
@@ -74,7 +83,7 @@ impl Edition {
     fn verify_session(&self, name: &str, runs: &[Digest], problems: &mut Vec<Problem>) -> Result<(), StoreError> {
         let folder = self.folder.join(name);
         let mut problem = |path: &str, wrong: Wrong, runs: &[Digest]| {
-            problems.push(Problem { path: format!("{name}/{path}"), wrong, runs: runs.to_vec() });
+            problems.push(Problem { path: format!("{name}/{}", stored_name(path)), wrong, runs: runs.to_vec() });
         };
         let Ok(session_bytes) = fs::read(folder.join("session.json")) else {
             problem("session.json", Wrong::Missing, runs);
@@ -104,9 +113,14 @@ impl Edition {
             let lost: Vec<Digest> = runs.iter().filter(|id| !seen.contains(id)).copied().collect();
             problem("*/run.json", Wrong::Missing, &lost);
         }
-        if let Some(session) = session {
-            check_files(&folder, &session.files, runs, &mut known, &mut problem);
-        }
+        let Some(session) = session else {
+            // What belongs to the session cannot be told from what does not.
+            if known.insert("session.json".to_owned()) {
+                problem("session.json", Wrong::Altered, runs);
+            }
+            return Ok(());
+        };
+        check_files(&folder, &session.files, runs, &mut known, &mut problem);
         for path in regular_files(&folder)? {
             let sealed = if path == stored_name("server.log") { "server.log".to_owned() } else { path };
             if !known.contains(&sealed) {
