@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::digest::Digest;
-use crate::run::bytes_of;
+use crate::run::{Files, bytes_of};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,6 +19,9 @@ pub enum Happened {
     Registered {
         /// Claims, margin, headline, repeats.
         protocol: Value,
+        /// The frozen files, by path in the edition's folder: spec, design, plan, inputs.
+        #[serde(default, skip_serializing_if = "Files::is_empty")]
+        files: Files,
     },
     /// Sessions were planned.
     Planned {
@@ -199,6 +202,8 @@ impl Ledger {
 pub struct Standing {
     /// Protocol that was registered first.
     pub protocol: Option<Value>,
+    /// Frozen files that were registered with it.
+    pub frozen: Files,
     /// Blocks planned.
     pub blocks: u32,
     /// Names of all sessions that were ever planned, in order.
@@ -218,8 +223,11 @@ pub struct Standing {
 impl Standing {
     fn apply(&mut self, happened: &Happened) {
         match happened {
-            Happened::Registered { protocol } => {
-                self.protocol.get_or_insert_with(|| protocol.clone());
+            Happened::Registered { protocol, files } => {
+                if self.protocol.is_none() {
+                    self.protocol = Some(protocol.clone());
+                    self.frozen.clone_from(files);
+                }
             }
             Happened::Planned { sessions, blocks, invocation, .. } => {
                 let new: Vec<String> = sessions.iter().filter(|name| !self.planned.contains(name)).cloned().collect();
@@ -267,7 +275,9 @@ mod tests {
     #[test]
     fn a_merge_of_two_branches_is_their_union() {
         let mut trunk = Ledger::default();
-        let mut files = vec![trunk.append("2026-11-30T15:00:00Z", Happened::Registered { protocol: Value::Null })];
+        let mut files = vec![
+            trunk.append("2026-11-30T15:00:00Z", Happened::Registered { protocol: Value::Null, files: Files::new() }),
+        ];
         let mut one = trunk.clone();
         let mut other = trunk.clone();
         files.push(one.append("2026-11-30T15:02:00Z", finished("b01-a")));
