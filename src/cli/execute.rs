@@ -124,7 +124,8 @@ fn left_on_the_host(
     missing: &Missing,
 ) -> Result<Vec<PlannedSession>, Failure> {
     let queue = campaign.host.list(&campaign.folder.join("queue")).map_err(failed)?;
-    let queued = |name: &str| queue.iter().any(|entry| entry.split_once('-').is_some_and(|(_, session)| session == name));
+    let queued =
+        |name: &str| queue.iter().any(|entry| entry.split_once('-').is_some_and(|(_, session)| session == name));
     let wanted = |name: &str| missing.sessions.iter().any(|session| session.name == name);
     let mut left = all_planned(&campaign.opened.spec, standing);
     left.retain(|session| !standing.is_sealed(&session.name) && !wanted(&session.name) && queued(&session.name));
@@ -338,7 +339,7 @@ struct Bookkeeper<'o> {
 
 impl<'o> Bookkeeper<'o> {
     /// Opens the record: freezes the design, registers the protocol, and notes what an interrupted invocation sealed and did
-    /// not note.
+    /// not note. The caller holds [`Campaign::lock`].
     fn open(opened: &'o Opened) -> Result<Self, Failure> {
         let edition = &opened.edition;
         let plan = plan::plan(&opened.spec).to_json();
@@ -352,15 +353,11 @@ impl<'o> Bookkeeper<'o> {
         let mut keeper = Self { opened, standing: Standing::default(), inbox: None, finished: 0, failed: 0 };
         keeper.refresh()?;
         if keeper.standing.protocol.is_none() {
-            let frozen = edition.frozen_files().map_err(failed)?;
-            keeper.note(Happened::Registered { protocol: opened.spec.protocol(), frozen })?;
+            let files = edition.frozen().map_err(failed)?;
+            keeper.note(Happened::Registered { protocol: opened.spec.protocol(), files })?;
         }
-        for name in edition.sessions().map_err(failed)? {
-            if !keeper.standing.is_sealed(&name) {
-                let sealed = edition.sealed(&name).map_err(failed)?;
-                keeper.note(event_of(&sealed))?;
-            }
-        }
+        edition.reconcile(&now()).map_err(failed)?;
+        keeper.refresh()?;
         Ok(keeper)
     }
 
@@ -477,7 +474,7 @@ impl Keeper for Bookkeeper<'_> {
         fetched: &Path,
     ) -> Result<Sealed, Box<dyn std::error::Error + Send + Sync>> {
         let sealed = seal(self.opened, session, fetched)?;
-        self.opened.edition.note(&now(), event_of(&sealed))?;
+        self.opened.edition.note(&now(), sealed.event())?;
         self.standing = self.opened.edition.sound_ledger()?.standing();
         self.inbox = None;
         let failed = sealed.session.reason.clone();
@@ -550,15 +547,6 @@ fn previous_arm(spec: &Spec, session: &PlannedSession) -> Option<String> {
         .into_iter()
         .find(|other| other.position == before)
         .map(|other| other.arm)
-}
-
-fn event_of(sealed: &SealedSession) -> Happened {
-    let session = sealed.session.session.clone();
-    let runs: Vec<Digest> = sealed.runs.iter().map(|run| run.id).collect();
-    match &sealed.session.reason {
-        None => Happened::Finished { session, runs },
-        Some(reason) => Happened::Failed { session, reason: reason.clone(), runs },
-    }
 }
 
 /// Returns the last lines of a log, for a failure that is told at once.

@@ -212,13 +212,13 @@ fn assert_whole(lab: &Lab, place: &str) {
             assert!(sealed.contains_key(&name[5..]), "{place}: {name} ran and is not in the record: {sealed:?}");
         }
     }
-    let on_disk: Vec<String> = folder_names(&lab.path(&edition(lab)))
-        .into_iter()
-        .filter(|name| name.starts_with('b'))
-        .collect();
+    let on_disk: Vec<String> =
+        folder_names(&lab.path(&edition(lab))).into_iter().filter(|name| name.starts_with('b')).collect();
     assert_eq!(on_disk, sealed.keys().cloned().collect::<Vec<_>>(), "{place}");
     let sound = |attempt: &str| {
-        ["one", "other"].iter().all(|arm| sealed.get(&format!("b01-{arm}{attempt}")).is_some_and(|times| times == &["finished"]))
+        ["one", "other"]
+            .iter()
+            .all(|arm| sealed.get(&format!("b01-{arm}{attempt}")).is_some_and(|times| times == &["finished"]))
     };
     assert!(["", ".2", ".3", ".4"].iter().any(|attempt| sound(attempt)), "{place}: no sound attempt: {sealed:?}");
     let shown = lab.run(&["status", SPEC, "--format", "json"]).success().json();
