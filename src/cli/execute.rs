@@ -460,9 +460,9 @@ impl Keeper for Bookkeeper<'_> {
         self.inbox = None;
         let failed = sealed.session.reason.clone();
         if failed.is_some() {
-            self.failed += 1
+            self.failed += 1;
         } else {
-            self.finished += 1
+            self.finished += 1;
         }
         let log = failed.as_ref().and_then(|_| self.opened.edition.files_of(&sealed.session).sealed("server.log"));
         Ok(Sealed {
