@@ -67,7 +67,7 @@ pub fn files() -> Vec<NewFile> {
         json("schema/labbook.json", &schema::lab()),
         // Git keeps no empty folder.
         file("results/.gitkeep", ""),
-        file(".gitignore", "/.labbook/\n"),
+        file(".gitignore", "/.labbook/\n/results/.aside/\n"),
         file("README.md", README),
     ]
 }

@@ -14,8 +14,8 @@ pub mod yaml;
 pub mod question;
 pub mod spec;
 pub mod plan;
-pub mod init;
 pub mod schema;
+pub mod init;
 
 pub mod redact;
 pub mod row;
@@ -23,13 +23,13 @@ pub mod record;
 pub mod validity;
 pub mod run;
 pub mod ledger;
+pub mod script;
 pub mod probe;
 pub mod store;
 
 pub mod host;
-pub mod script;
-pub mod engine;
 pub mod client;
+pub mod engine;
 pub mod runner;
 
 pub mod rules;

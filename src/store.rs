@@ -113,7 +113,8 @@ pub struct Edition {
     pub edition: String,
     /// Its folder.
     pub folder: PathBuf,
-    /// Folder in the same file system where sessions are written before they are renamed into place.
+    /// Folder in the same file system, which may be another than that of the lab, where sessions are written before they are
+    /// renamed into place.
     aside: PathBuf,
 }
 
@@ -157,7 +158,7 @@ impl Store {
             experiment: experiment.to_owned(),
             edition: edition.to_owned(),
             folder: self.results().join(experiment).join(edition),
-            aside: self.root.join(".labbook/aside"),
+            aside: self.results().join(".aside"),
         }
     }
 

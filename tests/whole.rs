@@ -1,3 +1,15 @@
 //! Whole-program tests: real processes, real files.
 
 mod scripts;
+mod whole {
+    pub(crate) mod lab;
+    pub(crate) mod tiny;
+
+    mod architecture;
+    mod failures;
+    mod inputs;
+    mod kills;
+    mod leaving;
+    mod refusals;
+    mod verdict;
+}

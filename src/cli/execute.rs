@@ -10,8 +10,9 @@ use std::time::Instant;
 
 use super::open::{Opened, open, open_all};
 use super::{Answer, Exit, Failure, Format, Terminal, infer};
+use crate::client::Place;
 use crate::digest::Digest;
-use crate::engine::{self, Place};
+use crate::engine;
 use crate::host::{Host, Local};
 use crate::ledger::{Happened, Standing};
 use crate::plan::{self, Kind, PlannedSession};
@@ -109,8 +110,26 @@ pub(super) fn run(terminal: &mut Terminal, spec: &Path, wish: &Wish, format: For
     let campaign = Campaign::open(terminal, spec)?;
     let _lock = campaign.lock()?;
     let mut keeper = Bookkeeper::open(&campaign.opened)?;
-    let missing = keeper.plan(wish)?;
+    let mut missing = keeper.plan(wish)?;
+    let left = left_on_the_host(&campaign, &keeper.standing, &missing)?;
+    missing.sessions.splice(..0, left);
     carry_out(terminal, &campaign, keeper, &missing, wish.detach, format)
+}
+
+/// Returns the sessions in the host's queue that the record lacks and that are not wanted any more, such as the other arm of an
+/// attempt that another invocation gave up: the host has run them or will, and no run is lost.
+fn left_on_the_host(
+    campaign: &Campaign,
+    standing: &Standing,
+    missing: &Missing,
+) -> Result<Vec<PlannedSession>, Failure> {
+    let queue = campaign.host.list(&campaign.folder.join("queue")).map_err(failed)?;
+    let queued =
+        |name: &str| queue.iter().any(|entry| entry.split_once('-').is_some_and(|(_, session)| session == name));
+    let wanted = |name: &str| missing.sessions.iter().any(|session| session.name == name);
+    let mut left = all_planned(&campaign.opened.spec, standing);
+    left.retain(|session| !standing.is_sealed(&session.name) && !wanted(&session.name) && queued(&session.name));
+    Ok(left)
 }
 
 /// Follows what goes on.

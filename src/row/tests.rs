@@ -1,3 +1,5 @@
+//! Tests of reading rows.
+
 #![expect(clippy::print_stderr, reason = "a test that skips says why")]
 
 use std::path::{Path, PathBuf};

@@ -1,3 +1,5 @@
+//! Tests of the rules of one run.
+
 #![expect(clippy::print_stderr, reason = "a test that skips says why")]
 
 use std::collections::BTreeSet;

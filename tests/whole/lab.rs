@@ -1,45 +1,52 @@
 //! A lab in a temporary folder, and the real binary on it.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// A lab of its own: its folder, and a folder for leases, so that tests do not wait for one another.
-pub struct Lab {
+pub(crate) struct Lab {
     folder: tempfile::TempDir,
+    ports: Vec<UdpSocket>,
 }
 
 /// What one command printed, and how it ended.
 #[derive(Debug)]
-pub struct Told {
+pub(crate) struct Told {
     /// Exit status; 128 + n after signal n.
-    pub status: i32,
+    pub(crate) status: i32,
     /// Standard output.
-    pub out: String,
+    pub(crate) out: String,
     /// Standard error.
-    pub err: String,
+    pub(crate) err: String,
 }
 
 impl Lab {
     /// Makes a lab with `labbook init`.
-    pub fn new() -> Self {
-        let lab = Self { folder: tempfile::tempdir().expect("a temporary folder") };
+    pub(crate) fn new() -> Self {
+        let lab = Self { folder: tempfile::tempdir().expect("a temporary folder"), ports: Vec::new() };
         lab.run(&["init", "."]).success();
         lab
     }
 
     /// Makes an empty folder, without `labbook init`.
-    pub fn empty() -> Self {
-        Self { folder: tempfile::tempdir().expect("a temporary folder") }
+    pub(crate) fn empty() -> Self {
+        Self { folder: tempfile::tempdir().expect("a temporary folder"), ports: Vec::new() }
+    }
+
+    /// Keeps a socket as long as this lab: its number is a port that no other test takes meanwhile.
+    pub(crate) fn reserve(&mut self, socket: UdpSocket) {
+        self.ports.push(socket);
     }
 
     /// Returns a path in the lab.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Writes a file.
-    pub fn write(&self, name: &str, text: &str) -> &Self {
+    pub(crate) fn write(&self, name: &str, text: &str) -> &Self {
         let path = self.path(name);
         fs::create_dir_all(path.parent().expect("inside the lab")).expect("a folder");
         fs::write(path, text).expect("written");
@@ -47,12 +54,12 @@ impl Lab {
     }
 
     /// Reads a file.
-    pub fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_else(|trouble| panic!("{name}: {trouble}"))
     }
 
     /// Returns the command, ready to run or to spawn.
-    pub fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_labbook"));
         command
             .args(arguments)
@@ -66,12 +73,12 @@ impl Lab {
     }
 
     /// Runs the command to its end.
-    pub fn run(&self, arguments: &[&str]) -> Told {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Told {
         Told::of(&self.command(arguments).output().expect("the binary starts"))
     }
 
     /// Returns every file below a folder of the lab, relative to it, sorted.
-    pub fn files(&self, name: &str) -> Vec<PathBuf> {
+    pub(crate) fn files(&self, name: &str) -> Vec<PathBuf> {
         let root = self.path(name);
         let mut found = Vec::new();
         let mut folders = vec![root.clone()];
@@ -98,7 +105,8 @@ impl Drop for Lab {
 }
 
 impl Told {
-    fn of(output: &Output) -> Self {
+    /// Reads what an ended process left.
+    pub(crate) fn of(output: &Output) -> Self {
         use std::os::unix::process::ExitStatusExt as _;
         let status = output.status.code().or_else(|| output.status.signal().map(|signal| 128 + signal));
         Self {
@@ -110,47 +118,48 @@ impl Told {
 
     /// Demands exit status 0.
     #[track_caller]
-    pub fn success(self) -> Self {
+    pub(crate) fn success(self) -> Self {
         self.fails(0)
     }
 
     /// Demands an exit status.
     #[track_caller]
-    pub fn fails(self, status: i32) -> Self {
+    pub(crate) fn fails(self, status: i32) -> Self {
         assert_eq!(self.status, status, "stdout:\n{}\nstderr:\n{}", self.out, self.err);
         self
     }
 
     /// Demands that a text was printed, on either stream.
     #[track_caller]
-    pub fn says(self, text: &str) -> Self {
+    pub(crate) fn says(self, text: &str) -> Self {
         assert!(self.out.contains(text) || self.err.contains(text), "no `{text}` in:\n{}\n{}", self.out, self.err);
         self
     }
 
     /// Demands that a text was not printed.
     #[track_caller]
-    pub fn does_not_say(self, text: &str) -> Self {
+    pub(crate) fn does_not_say(self, text: &str) -> Self {
         assert!(!self.out.contains(text) && !self.err.contains(text), "`{text}` in:\n{}\n{}", self.out, self.err);
         self
     }
 
     /// Returns standard output as JSON.
     #[track_caller]
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|trouble| panic!("{trouble}: {}{}", self.out, self.err))
     }
 }
 
 /// Returns the live processes whose environment names a nonce and whose working directory or lease is below `folder`.
-pub fn processes_of(folder: &Path) -> Vec<i32> {
+pub(crate) fn processes_of(folder: &Path) -> Vec<i32> {
     let needle = folder.to_string_lossy().into_owned();
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").expect("/proc").flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let zombie = fs::read_to_string(entry.path().join("stat"))
             .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')));
-        let inside = fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.to_string_lossy().starts_with(&needle));
+        let inside =
+            fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.to_string_lossy().starts_with(&needle));
         if inside && !zombie && pid != std::process::id() as i32 {
             found.push(pid);
         }
