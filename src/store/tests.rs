@@ -153,12 +153,14 @@ fn fetched(folder: &Path, planned: &PlannedSession, more: usize) {
 
 /// Writes the manifest of what lies in `out/`.
 fn list(folder: &Path) {
+    use std::fmt::Write as _;
+
     let out = folder.join("out");
     let _ = fs::remove_file(out.join("manifest"));
     let mut text = String::new();
     for name in seal::regular_files(&out).expect("names") {
         let (digest, size) = Digest::of_file(&out.join(&name)).expect("a file");
-        text.push_str(&format!("{digest}  {size}  {name}\n"));
+        writeln!(text, "{digest}  {size}  {name}").expect("text");
     }
     put(&out, "manifest", text);
 }
@@ -210,7 +212,7 @@ fn an_input_cannot_leave_its_folder() {
 fn a_sealed_session_reads_back_from_its_raw_files() {
     let (lab, sealed) = Lab::whole();
     assert_eq!(lab.wrong(), []);
-    assert_eq!(lab.edition.all_sealed().expect("one"), [sealed.clone()]);
+    assert_eq!(lab.edition.all_sealed().expect("one"), std::slice::from_ref(&sealed));
     let standing = lab.edition.sound_ledger().expect("sound").standing();
     let records = lab.edition.records(&lab.spec.question, &standing).expect("records");
     assert_eq!(records.len(), lab.spec.question.levels.len());
@@ -243,7 +245,7 @@ fn no_secret_is_in_any_file() {
     lab.edition.note(AT, failed.event()).expect("noted");
     for path in seal::regular_files(&lab.edition.folder).expect("names") {
         let mut bytes = fs::read(lab.edition.folder.join(&path)).expect("a file");
-        if path.ends_with(".zst") {
+        if path.ends_with("server.log.zst") {
             bytes = zstd::decode_all(bytes.as_slice()).expect("packed");
         }
         let text = String::from_utf8_lossy(&bytes);
@@ -366,7 +368,7 @@ fn every_flipped_byte_names_its_file() {
         let place = lab.edition.folder.join(path);
         let sound = fs::read(&place).expect("a file");
         // The archive is small, so each of its bytes is tried.
-        let step = if path.ends_with(".zst") { 1 } else { (sound.len() / 5).max(1) };
+        let step = if path.ends_with("server.log.zst") { 1 } else { (sound.len() / 5).max(1) };
         for at in (0..sound.len()).step_by(step) {
             let mut flipped = sound.clone();
             flipped[at] ^= 1 << (at % 8);
