@@ -22,7 +22,10 @@ const NOISE: &[(&str, &str)] = &[
     ),
     ("server.resolved.startup_time", "a start-up time"),
     ("server.resolved.last_gen_throughput", "a rate at the moment of asking"),
-    ("server.resolved.memory_usage", "free memory at the moment of asking, rounded; what follows from it is a capacity"),
+    (
+        "server.resolved.memory_usage",
+        "free memory at the moment of asking, rounded; what follows from it is a capacity",
+    ),
     ("server.resolved.avg_spec_accept_length", "a mean over the server's life so far"),
     ("server.resolved.pid", "a process id"),
     ("server.resolved.nonce", "made afresh for each session"),

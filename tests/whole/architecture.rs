@@ -81,7 +81,9 @@ fn inference_and_execution_do_not_know_each_other() {
     let modules = modules();
     let execution = ["host", "script", "engine", "client", "runner"];
     let inference = ["comparison", "rules", "finding"];
-    for (one, others) in [(execution, &inference[..]), (["comparison", "rules", "finding", "stats", "validity"], &execution[..])] {
+    for (one, others) in
+        [(execution, &inference[..]), (["comparison", "rules", "finding", "stats", "validity"], &execution[..])]
+    {
         for module in one.iter().filter(|module| modules.iter().any(|known| known == *module)) {
             for other in used(&text_of(module), &modules) {
                 assert!(!others.contains(&other.as_str()), "`{module}` uses `{other}`");

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::lab::{Lab, Told};
 use super::tiny::{
-    Tiny, add_words, assert_nothing_left, compare, edition, events, folder_names, queue_only, queued, reasons, refused_for,
-    replace_words, run,
+    Tiny, add_words, assert_nothing_left, compare, edition, events, folder_names, queue_only, queued, reasons,
+    refused_for, replace_words, run,
 };
 
 /// One arm without and one with a fault of its server.
@@ -66,7 +66,9 @@ fn a_server_that_is_ready_late_but_in_time() {
 
 #[test]
 fn an_arm_that_fails_its_prime_stops_the_plan() {
-    let lab = Tiny { factor: "server.args.fault", arms: "one: unset, other: exit", more: "prime: always", ..Tiny::default() }.lab();
+    let lab =
+        Tiny { factor: "server.args.fault", arms: "one: unset, other: exit", more: "prime: always", ..Tiny::default() }
+            .lab();
     run(&lab).fails(5).says("failed its prime");
     assert!(failed(&lab).iter().all(|(session, _)| session.starts_with("prime-other")), "{:?}", failed(&lab));
     assert!(!folder_names(&lab.path(&edition(&lab))).iter().any(|name| name.starts_with("b0")), "no block was begun");
@@ -92,7 +94,10 @@ fn a_client_that_ends_with_an_error() {
     // The block is tried again as a whole, with a client that is as planned.
     run(&lab).success().says("FAILED").says("ended with code").says("AGAIN");
     let failed = failed(&lab);
-    assert!(matches!(failed.as_slice(), [(session, why)] if session == "b01-other" && why.contains("client")), "{failed:?}");
+    assert!(
+        matches!(failed.as_slice(), [(session, why)] if session == "b01-other" && why.contains("client")),
+        "{failed:?}"
+    );
     let folder = lab.path(&edition(&lab));
     assert!(folder.join("b01-one.2").exists() && folder.join("b01-other.2").exists(), "both arms again");
     let (_, compared) = compare(&lab);
@@ -133,9 +138,12 @@ fn requests_that_fail_block() {
 
 #[test]
 fn a_flush_that_is_refused() {
-    let lab = with_fault("one: unset, other: flush-refused");
+    let more = "prime: never\nretry: 0";
+    let arms = "one: unset, other: flush-refused";
+    let lab = Tiny { factor: "server.args.fault", arms, levels: "[1]", more, ..Tiny::default() }.lab();
     run(&lab).success();
     refused_for(&lab, "workload.flush_status");
+    assert_nothing_left(&lab);
 }
 
 #[test]
@@ -146,8 +154,10 @@ fn a_server_that_ignores_the_signal_to_end() {
         // Not a minute each: the spec has no word for it.
         let limits = host.join("queue").join(entry).join("limits");
         let text = fs::read_to_string(&limits).expect("limits");
-        let short: String =
-            text.lines().map(|line| if line.starts_with("stop ") { "stop 1\n".to_owned() } else { format!("{line}\n") }).collect();
+        let short: String = text
+            .lines()
+            .map(|line| if line.starts_with("stop ") { "stop 1\n".to_owned() } else { format!("{line}\n") })
+            .collect();
         fs::write(&limits, short).expect("written");
     }
     run(&lab).success();

@@ -16,7 +16,8 @@ use serde_json::Value;
 
 use super::lab::Lab;
 use super::tiny::{
-    SPEC, Tiny, assert_nothing_left, edition, ended, events, folder_names, host_folder, run, signal, spawn,
+    SPEC, Tiny, add_words, assert_nothing_left, edition, ended, events, folder_names, host_folder, queue_only,
+    replace_words, run, signal, spawn, until, words,
 };
 
 /// How many moments each target dies at.
@@ -212,16 +213,41 @@ fn assert_whole(lab: &Lab, place: &str) {
             assert!(sealed.contains_key(&name[5..]), "{place}: {name} ran and is not in the record: {sealed:?}");
         }
     }
-    let on_disk: Vec<String> = folder_names(&lab.path(&edition(lab)))
-        .into_iter()
-        .filter(|name| name.starts_with('b'))
-        .collect();
+    let on_disk: Vec<String> =
+        folder_names(&lab.path(&edition(lab))).into_iter().filter(|name| name.starts_with('b')).collect();
     assert_eq!(on_disk, sealed.keys().cloned().collect::<Vec<_>>(), "{place}");
     let sound = |attempt: &str| {
-        ["one", "other"].iter().all(|arm| sealed.get(&format!("b01-{arm}{attempt}")).is_some_and(|times| times == &["finished"]))
+        ["one", "other"]
+            .iter()
+            .all(|arm| sealed.get(&format!("b01-{arm}{attempt}")).is_some_and(|times| times == &["finished"]))
     };
     assert!(["", ".2", ".3", ".4"].iter().any(|attempt| sound(attempt)), "{place}: no sound attempt: {sealed:?}");
     let shown = lab.run(&["status", SPEC, "--format", "json"]).success().json();
     assert_eq!(shown[0]["runner_lives"], Value::Bool(false), "{place}");
     lab.run(&["check"]).success();
+}
+
+/// The first arm fails, labbook dies, the second arm ends: that run belongs to an attempt that counts no more, and is still a run.
+#[test]
+fn what_an_attempt_ran_that_was_given_up_is_in_the_record() {
+    let lab = tiny().lab();
+    let host = queue_only(&lab);
+    let queue = folder_names(&host.join("queue"));
+    let trial = |entry: &str| {
+        let trials = host.join("queue").join(entry).join("trials");
+        trials.join(folder_names(&trials).remove(0)).join("argv")
+    };
+    add_words(&trial(&queue[0]), &["--no-such-flag"]);
+    let slow = trial(&queue[1]);
+    let mut wrapped = ["sh", "-c", "sleep 3; exec \"$@\"", "sh"].map(str::to_owned).to_vec();
+    wrapped.extend(words(&slow));
+    replace_words(&slow, &wrapped.iter().map(String::as_str).collect::<Vec<_>>());
+    let first = spawn(&lab, &["run", SPEC]);
+    until("the first arm is in the record", || events(&lab).iter().any(|event| event.get("failed").is_some()));
+    signal(first.id(), Signal::KILL);
+    ended(first);
+    run(&lab).success().says("1 of 1 blocks complete");
+    assert_whole(&lab, "after a failed arm");
+    let names = folder_names(&lab.path(&edition(&lab)));
+    assert!(names.contains(&queue[1][5..].to_owned()), "{names:?}");
 }

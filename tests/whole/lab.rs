@@ -158,7 +158,8 @@ pub(crate) fn processes_of(folder: &Path) -> Vec<i32> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let zombie = fs::read_to_string(entry.path().join("stat"))
             .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')));
-        let inside = fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.to_string_lossy().starts_with(&needle));
+        let inside =
+            fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.to_string_lossy().starts_with(&needle));
         if inside && !zombie && pid != std::process::id() as i32 {
             found.push(pid);
         }

@@ -5,9 +5,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 
 use super::lab::Lab;
-use super::tiny::{
-    SPEC, Tiny, assert_nothing_left, ended, events, folder_names, edition, run, signal, spawn, until,
-};
+use super::tiny::{SPEC, Tiny, assert_nothing_left, edition, ended, events, folder_names, run, signal, spawn, until};
 
 fn under_way(lab: &Lab) -> bool {
     let status = lab.run(&["status", SPEC, "--format", "json"]).success().json();
@@ -38,9 +36,11 @@ fn ctrl_c_leaves_and_the_runner_goes_on() {
 fn detach_returns_at_once_and_run_picks_up() {
     let lab = Tiny::default().lab();
     lab.run(&["run", SPEC, "--detach"]).success().says("labbook attach");
-    until("nobody at home is needed", || !lab.path("labbook-lease/owner").exists() && {
-        let status = lab.run(&["status", SPEC, "--format", "json"]).success().json();
-        status[0]["runner_lives"] == false
+    until("nobody at home is needed", || {
+        !lab.path("labbook-lease/owner").exists() && {
+            let status = lab.run(&["status", SPEC, "--format", "json"]).success().json();
+            status[0]["runner_lives"] == false
+        }
     });
     assert_nothing_left(&lab);
     run(&lab).success().says("1 of 1 blocks complete");
@@ -78,7 +78,8 @@ fn a_look_ends_by_naming_the_nearest_run() {
     run(&lab).success();
     let told = lab.run(&["try", SPEC, "--arm", "other", "--at", "2", "--format", "json"]).success();
     let last = told.out.rfind("\n{\n").map_or(told.out.as_str(), |at| &told.out[at..]);
-    let look: serde_json::Value = serde_json::from_str(last).unwrap_or_else(|trouble| panic!("{trouble}: {}", told.out));
+    let look: serde_json::Value =
+        serde_json::from_str(last).unwrap_or_else(|trouble| panic!("{trouble}: {}", told.out));
     assert_eq!(look["tier"], "look");
     assert!(look["nearest"]["one"]["run"].is_string(), "{look:#}");
     lab.run(&["try", SPEC, "--arm", "other", "--at", "2"]).success().says("b01-other");
@@ -91,6 +92,30 @@ fn a_look_ends_by_naming_the_nearest_run() {
     let shown = lab.run(&["compare", "tiny", "--format", "json"]).success().json();
     assert_eq!(shown["conditions"].as_array().map(Vec::len), Some(2));
     lab.run(&["check"]).success();
+    assert_nothing_left(&lab);
+}
+
+#[test]
+fn a_look_that_was_left_is_brought_home_later() {
+    let lab = Tiny::default().lab();
+    let look = spawn(&lab, &["try", SPEC, "--arm", "other", "--at", "3"]);
+    until("the look runs", || lab.path("labbook-lease/owner").exists());
+    signal(look.id(), Signal::INT);
+    ended(look).fails(130).says("brought home");
+    run(&lab).success().says("1 of 1 blocks complete");
+    let names = folder_names(&lab.path(&edition(&lab)));
+    assert!(names.contains(&"look-other-c0003".to_owned()), "{names:?}");
+    lab.run(&["check"]).success();
+}
+
+#[test]
+fn a_look_that_fails_says_so() {
+    let lab = Tiny { factor: "server.args.fault", arms: "one: unset, other: exit", ..Tiny::default() }.lab();
+    lab.run(&["try", SPEC, "--arm", "other", "--at", "1"])
+        .fails(5)
+        .says("`look-other-c0001` failed")
+        .does_not_say("prime");
+    lab.run(&["try", SPEC, "--arm", "one", "--at", "1"]).success();
     assert_nothing_left(&lab);
 }
 
@@ -115,8 +140,11 @@ fn blocks_are_added_and_done_again() {
 fn events_are_one_object_a_line() {
     let lab = Tiny::default().lab();
     let told = lab.run(&["run", SPEC, "--format", "json"]).success();
-    let events: Vec<serde_json::Value> =
-        told.out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|trouble| panic!("{trouble}: {line}"))).collect();
+    let events: Vec<serde_json::Value> = told
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|trouble| panic!("{trouble}: {line}")))
+        .collect();
     let names: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
     for name in ["plan", "host", "session", "ready", "trial", "sealed", "done"] {
         assert!(names.contains(&name), "{name} in {names:?}");
@@ -128,7 +156,19 @@ fn events_are_one_object_a_line() {
 fn every_command_has_help_with_an_example() {
     let lab = Lab::new();
     let commands = [
-        "init", "check", "plan", "schema", "run", "try", "status", "attach", "stop", "show", "compare", "import", "completions",
+        "init",
+        "check",
+        "plan",
+        "schema",
+        "run",
+        "try",
+        "status",
+        "attach",
+        "stop",
+        "show",
+        "compare",
+        "import",
+        "completions",
     ];
     let help = lab.run(&["--help"]).success();
     for command in commands {

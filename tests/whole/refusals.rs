@@ -5,8 +5,8 @@ use std::net::TcpListener;
 
 use super::lab::Lab;
 use super::tiny::{
-    SPEC, Tiny, add_words, assert_nothing_left, compare, folder_names, port, queue_only, queued, reasons, refused_for, replace_words,
-    run, words,
+    SPEC, Tiny, add_words, assert_nothing_left, compare, folder_names, port, queue_only, queued, reasons, refused_for,
+    replace_words, run, words,
 };
 
 #[test]
@@ -64,7 +64,12 @@ fn another_binary_in_one_block() {
 #[test]
 fn a_variable_that_nothing_reads_is_a_treatment_that_is_not_active() {
     let evidence = "prime: never\nevidence:\n  other: { log: OEA on }";
-    let right = Tiny { factor: "server.env.SGLANG_OEA_K0", arms: "one: unset, other: \"4\"", more: evidence, ..Tiny::default() };
+    let right = Tiny {
+        factor: "server.env.SGLANG_OEA_K0",
+        arms: "one: unset, other: \"4\"",
+        more: evidence,
+        ..Tiny::default()
+    };
     let lab = right.lab();
     run(&lab).success();
     let (_, compared) = compare(&lab);
@@ -80,7 +85,8 @@ fn a_factor_that_did_not_reach_the_server() {
     let lab = Tiny::default().lab();
     let host = queue_only(&lab);
     let argv = queued(&host, "b01-other").join("argv");
-    let same: Vec<String> = words(&argv).into_iter().map(|word| if word == "grouped" { "loop".into() } else { word }).collect();
+    let same: Vec<String> =
+        words(&argv).into_iter().map(|word| if word == "grouped" { "loop".into() } else { word }).collect();
     replace_words(&argv, &same.iter().map(String::as_str).collect::<Vec<_>>());
     run(&lab).success();
     let compared = refused_for(&lab, "server.args.moe-runner-backend");
@@ -107,7 +113,8 @@ fn a_fact_that_nobody_could_read() {
     let host = queue_only(&lab);
     let info = queued(&host, "b01-other").join("info");
     let text = fs::read_to_string(&info).expect("info");
-    let without: String = text.lines().filter(|line| !line.starts_with("server_info")).map(|line| format!("{line}\n")).collect();
+    let without: String =
+        text.lines().filter(|line| !line.starts_with("server_info")).map(|line| format!("{line}\n")).collect();
     assert_ne!(text, without);
     fs::write(&info, without).expect("written");
     run(&lab).success();
@@ -169,7 +176,8 @@ fn two_metrics_of_two_runs_are_never_compared() {
 fn another_edition_is_never_a_baseline() {
     let mut lab = Tiny::default().lab();
     run(&lab).success();
-    let id = lab.run(&["show", "tiny", "--format", "json"]).success().json()[0]["id"].as_str().expect("an id").to_owned();
+    let id =
+        lab.run(&["show", "tiny", "--format", "json"]).success().json()[0]["id"].as_str().expect("an id").to_owned();
     Tiny { output: 5, ..Tiny::default() }.write(&mut lab, SPEC);
     lab.run(&["compare", "tiny"]).fails(3).says("another design");
     lab.run(&["show", &id[..8]]).success();

@@ -28,7 +28,8 @@ fn a_run_ends_with_a_verdict_and_running_again_does_nothing() {
 
     // The real tool, on the real files: its output is the id by which the run is known.
     for run in ids(&lab) {
-        let folder = format!("{}/{}/{}", edition(&lab), run["session"].as_str().unwrap(), run["trial"].as_str().unwrap());
+        let folder =
+            format!("{}/{}/{}", edition(&lab), run["session"].as_str().unwrap(), run["trial"].as_str().unwrap());
         let output = Command::new("sha256sum").arg(lab.path(&folder).join("run.json")).output().expect("sha256sum");
         let printed = String::from_utf8(output.stdout).expect("text");
         let id = run["id"].as_str().expect("an id");
@@ -51,8 +52,7 @@ fn compare_speaks_the_stable_form() {
     let conditions = compared["conditions"].as_array().expect("a list");
     assert_eq!(conditions.len(), 2, "one metric, one treatment, two levels");
     for (condition, level) in conditions.iter().zip([1, 2]) {
-        let known =
-            ["control", "treatment", "metric", "concurrency", "outcome", "reasons", "effect", "verdict"];
+        let known = ["control", "treatment", "metric", "concurrency", "outcome", "reasons", "effect", "verdict"];
         assert_eq!(keys(condition), known);
         assert_eq!(condition["concurrency"], level);
         assert_eq!(keys(&condition["effect"]), ["ratio", "low", "high", "blocks", "p", "p_holm"]);
@@ -81,8 +81,10 @@ fn one_flipped_byte_is_found_with_the_claims_that_rest_on_it() {
         format!("{edition}/{}", found.unwrap_or_else(|| panic!("no {ending}")).display())
     };
     let ledger = lab.files(&format!("{edition}/ledger"));
-    let finished = ledger.iter().find(|name| name.to_string_lossy().contains("finished")).expect("an event").display().to_string();
-    let planned = ledger.iter().find(|name| name.to_string_lossy().contains("planned")).expect("an event").display().to_string();
+    let finished =
+        ledger.iter().find(|name| name.to_string_lossy().contains("finished")).expect("an event").display().to_string();
+    let planned =
+        ledger.iter().find(|name| name.to_string_lossy().contains("planned")).expect("an event").display().to_string();
     let of_the_session = [
         format!("{session}/c0001-p1/bench.jsonl"),
         format!("{session}/c0001-p1/run.json"),
