@@ -80,6 +80,9 @@ pub trait Host {
     fn fetch(&self, folder: &Path, into: &Path) -> Result<(), HostError>;
 }
 
+/// What the runner of a host folder says about itself.
+pub const RUNNER_LOG: &str = "runner.log";
+
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// This machine.
@@ -130,13 +133,15 @@ impl Host for Local {
 
     fn start(&self, folder: &Path) -> Result<(), HostError> {
         let failed = |reason: String| HostError::Start { folder: folder.to_owned(), reason };
+        let log = folder.join(RUNNER_LOG);
+        let log = fs::File::options().create(true).append(true).open(&log).map_err(files("write", &log))?;
         // `setsid -f` forks, so that the runner is nobody's child and goes on when this program ends.
         let status = Command::new("setsid")
             .args(["-f", "sh", "runner.sh"])
             .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .status()
             .map_err(|trouble| failed(format!("setsid: {trouble}")))?;
         if status.success() { Ok(()) } else { Err(failed(format!("setsid ended with {status}"))) }

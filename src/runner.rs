@@ -16,10 +16,10 @@ mod watch;
 
 pub use event::Event;
 
-use crate::client::Place;
-use crate::engine::{self, EngineError};
-use crate::host::{Host, HostError};
-use crate::plan::{self, PlannedSession};
+use crate::diagnostic::printable;
+use crate::engine::{self, EngineError, Place};
+use crate::host::{Host, HostError, RUNNER_LOG};
+use crate::plan::{self, Kind, PlannedSession};
 use crate::runner::decide::{Decision, Ended, Outcome};
 use crate::spec::Spec;
 
@@ -233,6 +233,10 @@ impl Drive<'_> {
             runs: sealed.runs.clone(),
             tail: sealed.tail.clone(),
         });
+        if session.kind == Kind::Look {
+            // It belongs to no plan, so that nothing follows from it.
+            return Ok(None);
+        }
         let ended = match (sealed.failed, sealed.void) {
             (Some(why), _) => Ended::Failed(why),
             (None, Some(rule)) => Ended::Void(rule),
@@ -255,7 +259,9 @@ impl Drive<'_> {
         let host = self.host.name().to_owned();
         match &news.end {
             Some(watch::RunnerEnd::LeaseRefused) => {
-                let lease = String::from_utf8_lossy(&self.host.read(&self.folder.join("lease"), 0)?).trim().to_owned();
+                let log = self.host.read(&self.folder.join(RUNNER_LOG), 0)?;
+                let log = String::from_utf8_lossy(&log);
+                let lease = printable(log.trim_end().lines().next_back().unwrap_or("its lease is held"));
                 return Err(RunError::Busy { host, lease });
             }
             Some(watch::RunnerEnd::Dirty) => {

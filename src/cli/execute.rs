@@ -127,9 +127,32 @@ fn left_on_the_host(
     let queued =
         |name: &str| queue.iter().any(|entry| entry.split_once('-').is_some_and(|(_, session)| session == name));
     let wanted = |name: &str| missing.sessions.iter().any(|session| session.name == name);
-    let mut left = all_planned(&campaign.opened.spec, standing);
+    let spec = &campaign.opened.spec;
+    let mut left = all_planned(spec, standing);
+    let names = queue.iter().filter_map(|entry| Some(entry.split_once('-')?.1));
+    left.extend(names.filter_map(|name| look_named(spec, name)));
     left.retain(|session| !standing.is_sealed(&session.name) && !wanted(&session.name) && queued(&session.name));
     Ok(left)
+}
+
+/// Returns the look that has this name.
+fn look_named(spec: &Spec, name: &str) -> Option<PlannedSession> {
+    let rest = name.strip_prefix("look-")?;
+    spec.question.arms.keys().find_map(|arm| {
+        let label = rest.strip_prefix(arm.as_str())?.strip_prefix('-')?;
+        // A label is a letter and the level with zeros in front; another attempt has a number behind it.
+        let level =
+            |text: &str| Level(text.trim_start_matches(|letter: char| !('1'..='9').contains(&letter)).to_owned());
+        let whole = plan::look(spec, arm, &level(label));
+        if whole.name == name {
+            return Some(whole);
+        }
+        let (label, attempt) = label.rsplit_once('.')?;
+        let mut again = plan::look(spec, arm, &level(label));
+        again.attempt = attempt.parse().ok()?;
+        again.name = format!("{}.{attempt}", again.name);
+        (again.name == name).then_some(again)
+    })
 }
 
 /// Follows what goes on.

@@ -138,9 +138,12 @@ fn requests_that_fail_block() {
 
 #[test]
 fn a_flush_that_is_refused() {
-    let lab = with_fault("one: unset, other: flush-refused");
+    let more = "prime: never\nretry: 0";
+    let arms = "one: unset, other: flush-refused";
+    let lab = Tiny { factor: "server.args.fault", arms, levels: "[1]", more, ..Tiny::default() }.lab();
     run(&lab).success();
     refused_for(&lab, "workload.flush_status");
+    assert_nothing_left(&lab);
 }
 
 #[test]

@@ -16,7 +16,8 @@ use serde_json::Value;
 
 use super::lab::Lab;
 use super::tiny::{
-    SPEC, Tiny, assert_nothing_left, edition, ended, events, folder_names, host_folder, run, signal, spawn,
+    SPEC, Tiny, add_words, assert_nothing_left, edition, ended, events, folder_names, host_folder, queue_only,
+    replace_words, run, signal, spawn, until, words,
 };
 
 /// How many moments each target dies at.
@@ -224,4 +225,29 @@ fn assert_whole(lab: &Lab, place: &str) {
     let shown = lab.run(&["status", SPEC, "--format", "json"]).success().json();
     assert_eq!(shown[0]["runner_lives"], Value::Bool(false), "{place}");
     lab.run(&["check"]).success();
+}
+
+/// The first arm fails, labbook dies, the second arm ends: that run belongs to an attempt that counts no more, and is still a run.
+#[test]
+fn what_an_attempt_ran_that_was_given_up_is_in_the_record() {
+    let lab = tiny().lab();
+    let host = queue_only(&lab);
+    let queue = folder_names(&host.join("queue"));
+    let trial = |entry: &str| {
+        let trials = host.join("queue").join(entry).join("trials");
+        trials.join(folder_names(&trials).remove(0)).join("argv")
+    };
+    add_words(&trial(&queue[0]), &["--no-such-flag"]);
+    let slow = trial(&queue[1]);
+    let mut wrapped = ["sh", "-c", "sleep 3; exec \"$@\"", "sh"].map(str::to_owned).to_vec();
+    wrapped.extend(words(&slow));
+    replace_words(&slow, &wrapped.iter().map(String::as_str).collect::<Vec<_>>());
+    let first = spawn(&lab, &["run", SPEC]);
+    until("the first arm is in the record", || events(&lab).iter().any(|event| event.get("failed").is_some()));
+    signal(first.id(), Signal::KILL);
+    ended(first);
+    run(&lab).success().says("1 of 1 blocks complete");
+    assert_whole(&lab, "after a failed arm");
+    let names = folder_names(&lab.path(&edition(&lab)));
+    assert!(names.contains(&queue[1][5..].to_owned()), "{names:?}");
 }

@@ -96,6 +96,30 @@ fn a_look_ends_by_naming_the_nearest_run() {
 }
 
 #[test]
+fn a_look_that_was_left_is_brought_home_later() {
+    let lab = Tiny::default().lab();
+    let look = spawn(&lab, &["try", SPEC, "--arm", "other", "--at", "3"]);
+    until("the look runs", || lab.path("labbook-lease/owner").exists());
+    signal(look.id(), Signal::INT);
+    ended(look).fails(130).says("brought home");
+    run(&lab).success().says("1 of 1 blocks complete");
+    let names = folder_names(&lab.path(&edition(&lab)));
+    assert!(names.contains(&"look-other-c0003".to_owned()), "{names:?}");
+    lab.run(&["check"]).success();
+}
+
+#[test]
+fn a_look_that_fails_says_so() {
+    let lab = Tiny { factor: "server.args.fault", arms: "one: unset, other: exit", ..Tiny::default() }.lab();
+    lab.run(&["try", SPEC, "--arm", "other", "--at", "1"])
+        .fails(5)
+        .says("`look-other-c0001` failed")
+        .does_not_say("prime");
+    lab.run(&["try", SPEC, "--arm", "one", "--at", "1"]).success();
+    assert_nothing_left(&lab);
+}
+
+#[test]
 fn blocks_are_added_and_done_again() {
     let lab = Tiny::default().lab();
     run(&lab).success();
