@@ -275,11 +275,9 @@ mod tests {
     #[test]
     fn a_merge_of_two_branches_is_their_union() {
         let mut trunk = Ledger::default();
-        let mut files =
-            vec![trunk.append(
-                "2026-11-30T15:00:00Z",
-                Happened::Registered { protocol: Value::Null, frozen: BTreeMap::new() },
-            )];
+        let mut files = vec![
+            trunk.append("2026-11-30T15:00:00Z", Happened::Registered { protocol: Value::Null, files: Files::new() }),
+        ];
         let mut one = trunk.clone();
         let mut other = trunk.clone();
         files.push(one.append("2026-11-30T15:02:00Z", finished("b01-a")));

@@ -16,8 +16,9 @@ mod watch;
 
 pub use event::Event;
 
+use crate::client::Place;
 use crate::diagnostic::printable;
-use crate::engine::{self, EngineError, Place};
+use crate::engine::{self, EngineError};
 use crate::host::{Host, HostError, RUNNER_LOG};
 use crate::plan::{self, Kind, PlannedSession};
 use crate::runner::decide::{Decision, Ended, Outcome};

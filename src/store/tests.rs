@@ -504,7 +504,7 @@ fn where_nothing_can_be_written_the_error_names_the_place() {
     // A file where the folder should be also stops a superuser, whom permissions do not.
     put(lab.folder.path(), "results", "");
     let told = lab.seal(&lab.fetched()).expect_err("no folder").to_string();
-    assert!(told.contains("results/quickstart"), "{told}");
+    assert!(told.contains("results"), "{told}");
     assert_eq!(names(&lab.edition.aside).expect("names"), [""; 0]);
 }
 
