@@ -448,6 +448,25 @@ fn missing_and_extra_are_told_apart() {
 }
 
 #[test]
+fn a_form_that_cannot_be_read_makes_nothing_else_unknown() {
+    let (lab, sealed) = Lab::whole();
+    let name = &sealed.session.session;
+    let folder = lab.edition.folder.join(name);
+    for (path, runs) in [("session.json".to_owned(), 3), (format!("{}/run.json", sealed.runs[0].run.trial), 3)] {
+        let bytes = fs::read(folder.join(&path)).expect("a file");
+        for (content, wrong) in [(Some("?"), Wrong::Altered), (None, Wrong::Missing)] {
+            fs::remove_file(folder.join(&path)).expect("removed");
+            content.into_iter().for_each(|content| put(&folder, &path, content));
+            let told = lab.wrong();
+            assert!(told.len() == 1 && told[0].0 == format!("{name}/{path}") && told[0].1 == wrong, "{told:?}");
+            assert!((1..=runs).contains(&told[0].2), "{told:?}");
+            put(&folder, &path, &bytes);
+        }
+    }
+    assert_eq!(lab.wrong(), []);
+}
+
+#[test]
 fn what_was_sealed_and_not_noted_is_noted_later() {
     let lab = Lab::new();
     lab.freeze().expect("frozen");
@@ -503,9 +522,10 @@ fn where_nothing_can_be_written_the_error_names_the_place() {
     let lab = Lab::new();
     // A file where the folder should be also stops a superuser, whom permissions do not.
     put(lab.folder.path(), "results", "");
-    let told = lab.seal(&lab.fetched()).expect_err("no folder").to_string();
-    assert!(told.contains("results/quickstart"), "{told}");
-    assert_eq!(names(&lab.edition.aside).expect("names"), [""; 0]);
+    let fetched = lab.fetched();
+    let told = lab.seal(&fetched).expect_err("no folder").to_string();
+    assert!(told.contains("/results/"), "{told}");
+    assert!(fetched.join("out/manifest").exists(), "what came home stays there");
 }
 
 /// Not a test of its own: the process that the next test kills.
