@@ -448,13 +448,34 @@ fn missing_and_extra_are_told_apart() {
 }
 
 #[test]
+fn a_form_that_cannot_be_read_makes_nothing_else_unknown() {
+    let (lab, sealed) = Lab::whole();
+    let name = &sealed.session.session;
+    let folder = lab.edition.folder.join(name);
+    for (path, runs) in [("session.json".to_owned(), 3), (format!("{}/run.json", sealed.runs[0].run.trial), 3)] {
+        let bytes = fs::read(folder.join(&path)).expect("a file");
+        for (content, wrong) in [(Some("?"), Wrong::Altered), (None, Wrong::Missing)] {
+            fs::remove_file(folder.join(&path)).expect("removed");
+            if let Some(content) = content {
+                put(&folder, &path, content);
+            }
+            let told = lab.wrong();
+            assert!(told.len() == 1 && told[0].0 == format!("{name}/{path}") && told[0].1 == wrong, "{told:?}");
+            assert!((1..=runs).contains(&told[0].2), "{told:?}");
+            put(&folder, &path, &bytes);
+        }
+    }
+    assert_eq!(lab.wrong(), []);
+}
+
+#[test]
 fn what_was_sealed_and_not_noted_is_noted_later() {
     let lab = Lab::new();
     lab.freeze().expect("frozen");
     let sealed = lab.seal(&lab.fetched()).expect("sealed");
     let name = sealed.session.session.clone();
     assert_eq!(lab.wrong(), [(name.clone(), Wrong::Extra, 0)]);
-    assert_eq!(lab.edition.reconcile(AT).expect("noted"), [name.clone()]);
+    assert_eq!(lab.edition.reconcile(AT).expect("noted"), std::slice::from_ref(&name));
     assert_eq!(lab.edition.reconcile(AT).expect("noted before"), [""; 0]);
     assert_eq!(lab.wrong(), []);
     let standing = lab.edition.sound_ledger().expect("sound").standing();
@@ -478,7 +499,9 @@ fn a_run_is_found_by_the_beginning_of_its_id() {
 fn what_interrupted_writes_left_is_ignored_and_removed() {
     let (lab, _) = Lab::whole();
     let left = [".aside-1", "ledger/.aside-2", "inputs/.aside-3", "inputs/sets/.aside-4"];
-    left.iter().for_each(|path| put(&lab.edition.folder, path, "half"));
+    for path in left {
+        put(&lab.edition.folder, path, "half");
+    }
     let mine = lab.edition.aside.join(format!("quickstart-{}-Ab12cd", lab.edition.edition));
     let other = lab.edition.aside.join(format!("quickstart-{}-x-00000000-Ab12cd", lab.edition.edition));
     put(&mine, "half", "x");
