@@ -57,7 +57,7 @@ struct Arguments {
     /// Work in this folder instead of the current one.
     #[arg(short = 'C', long, global = true, value_name = "FOLDER")]
     directory: Option<PathBuf>,
-    /// When to use colours; NO_COLOR is respected.
+    /// When to use colours; the variable `NO_COLOR` is respected.
     #[arg(long, global = true, value_enum, default_value_t = Colour::Auto, value_name = "WHEN")]
     color: Colour,
     #[command(subcommand)]
@@ -231,10 +231,10 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum Instrument {
-    /// Serve: a mixture-of-experts decoder on the CPU behind SGLang's interface.
+    /// Serve: a mixture-of-experts decoder on the CPU behind the interface of `SGLang`.
     Serve(pocketmoe::serve::ServeArgs),
-    /// Load: a client that writes rows like sglang.bench_serving.
-    Load(pocketmoe::load::LoadArgs),
+    /// Load: a client that writes rows like `sglang.bench_serving`.
+    Load(Box<pocketmoe::load::LoadArgs>),
 }
 
 /// Where a command reads and writes.
@@ -244,8 +244,6 @@ struct Terminal {
     style: Style,
     /// Whether standard error is a terminal that can show a live footer.
     live: bool,
-    /// Columns of the terminal; 80 when it is none.
-    width: usize,
 }
 
 /// Why a command did not do what was asked: what happened, and what to do about it.
@@ -381,7 +379,7 @@ fn dispatch(command: Command, terminal: &mut Terminal) -> Answer {
 fn pocket(instrument: Instrument) -> Answer {
     let ended = match instrument {
         Instrument::Serve(arguments) => pocketmoe::serve::run(arguments).map_err(|error| error.to_string()),
-        Instrument::Load(arguments) => pocketmoe::load::run(arguments).map_err(|error| error.to_string()),
+        Instrument::Load(arguments) => pocketmoe::load::run(*arguments).map_err(|error| error.to_string()),
     };
     match ended {
         Ok(()) => Ok(Exit::Done),
@@ -398,13 +396,11 @@ impl Terminal {
             Colour::Never => false,
             Colour::Auto => live && io::stdout().is_terminal() && variable("NO_COLOR").is_none(),
         };
-        let width = variable("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok()).unwrap_or(80);
         Self {
             out: Box::new(io::BufWriter::new(io::stdout())),
             err: Box::new(io::stderr()),
             style: if styled { Style::Coloured } else { Style::Plain },
             live,
-            width,
         }
     }
 }

@@ -3,6 +3,9 @@
 //! Invariant: everything that shapes the load stands in the argv, so that what was measured can be read from the record
 //! without knowing any client's defaults; the client runs in the trial's output folder and writes `bench.jsonl` there.
 
+use std::num::NonZeroU16;
+use std::path::Path;
+
 use crate::plan::PlannedTrial;
 use crate::question::Asked;
 use crate::record::RESULT_FILE;
@@ -12,20 +15,25 @@ use crate::spec::{ArmSettings, Cache, ClientKind, Eos, Spec};
 /// The warm-up wave draws other prompts than any measured pass, so that it warms kernels and not the prefix cache.
 const WARMUP_SEED_OFFSET: u64 = 1_000_000;
 
-/// Returns the command of the measured client. `labbook` is the path of this program on the host.
-pub fn measured(spec: &Spec, settings: &ArmSettings, trial: &PlannedTrial, port: u16, labbook: &str) -> Command {
-    command(
-        spec,
-        settings,
-        trial,
-        Load { num_prompts: trial.num_prompts, seed: trial.seed, tag: trial.label.clone() },
-        port,
-        labbook,
-    )
+/// Where a session will run.
+#[derive(Debug, Clone)]
+pub struct Place<'a> {
+    /// Folder of the spec, which patches are relative to.
+    pub spec_folder: &'a Path,
+    /// Path of this program on the host.
+    pub labbook: &'a str,
+    /// Port of the server.
+    pub port: NonZeroU16,
+}
+
+/// Returns the command of the measured client.
+pub fn measured(spec: &Spec, settings: &ArmSettings, trial: &PlannedTrial, place: &Place) -> Command {
+    let load = Load { num_prompts: trial.num_prompts, seed: trial.seed, tag: trial.label.clone() };
+    command(spec, settings, trial, load, place)
 }
 
 /// Returns the command of the wave before it; `None` when the spec asks for none.
-pub fn warmup(spec: &Spec, settings: &ArmSettings, trial: &PlannedTrial, port: u16, labbook: &str) -> Option<Command> {
+pub fn warmup(spec: &Spec, settings: &ArmSettings, trial: &PlannedTrial, place: &Place) -> Option<Command> {
     let waves = spec.workload.warmup.waves;
     if waves == 0 {
         return None;
@@ -35,7 +43,7 @@ pub fn warmup(spec: &Spec, settings: &ArmSettings, trial: &PlannedTrial, port: u
         seed: trial.seed + WARMUP_SEED_OFFSET,
         tag: format!("{}-warmup", trial.label),
     };
-    Some(command(spec, settings, trial, load, port, labbook))
+    Some(command(spec, settings, trial, load, place))
 }
 
 /// Returns whether the prefix cache is flushed between the wave and the measured client.
@@ -44,8 +52,8 @@ pub fn flushes(spec: &Spec) -> bool {
 }
 
 /// Returns a command that succeeds only where the client can run.
-pub fn preflight(settings: &ArmSettings, labbook: &str) -> Command {
-    let mut argv = program(settings, labbook);
+pub fn preflight(settings: &ArmSettings, place: &Place) -> Command {
+    let mut argv = program(settings, place.labbook);
     argv.push("--help".to_owned());
     Command { argv: argv.into_iter().map(Into::into).collect(), env: environment(settings) }
 }
@@ -56,15 +64,21 @@ struct Load {
     tag: String,
 }
 
-fn command(spec: &Spec, settings: &ArmSettings, trial: &PlannedTrial, load: Load, port: u16, labbook: &str) -> Command {
+fn command(spec: &Spec, settings: &ArmSettings, trial: &PlannedTrial, load: Load, place: &Place) -> Command {
     let workload = &spec.workload;
-    let mut argv = program(settings, labbook);
+    let mut argv = program(settings, place.labbook);
     let mut option = |name: &str, value: String| argv.extend([format!("--{name}"), value]);
     option("backend", "sglang".to_owned());
-    option("base-url", format!("http://127.0.0.1:{port}"));
+    option("base-url", format!("http://127.0.0.1:{}", place.port));
     option("dataset-name", workload.dataset.clone());
     if let Some(path) = &workload.dataset_path {
-        option("dataset-path", path.clone());
+        // A file beside the spec is part of the design; the client runs elsewhere and needs its whole path.
+        let path = if spec.files.contains_key(path) {
+            place.spec_folder.join(path).display().to_string()
+        } else {
+            path.clone()
+        };
+        option("dataset-path", path);
     }
     if settings.client.kind == ClientKind::SglangBenchServing
         && let Some(model) = &settings.model
@@ -103,10 +117,16 @@ fn program(settings: &ArmSettings, labbook: &str) -> Vec<String> {
     match settings.client.kind {
         ClientKind::PocketmoeLoad => [labbook, "pocket", "load"].map(str::to_owned).to_vec(),
         ClientKind::SglangBenchServing => {
-            let python = settings.client.python.clone().unwrap_or_else(|| "python3".to_owned());
-            [&python, "-m", "sglang.bench_serving"].map(str::to_owned).to_vec()
+            let mut argv = python(settings);
+            argv.extend(["-m", "sglang.bench_serving"].map(str::to_owned));
+            argv
         }
     }
+}
+
+/// Returns the interpreter that runs the published client.
+pub fn python(settings: &ArmSettings) -> Vec<String> {
+    vec![settings.client.python.clone().unwrap_or_else(|| "python3".to_owned())]
 }
 
 fn environment(settings: &ArmSettings) -> Vec<(String, std::ffi::OsString)> {

@@ -6,13 +6,21 @@
 //!
 //! A comparison cannot be forged:
 //!
-//! ```compile_fail
-//! use labbook::comparison::{Comparison, Condition};
+//! ```compile_fail,E0451
+//! use labbook::comparison::{Comparison, Condition, Context, Standing};
 //! use labbook::metric::Metric;
 //! use labbook::question::Level;
 //!
 //! let condition = Condition { metric: Metric::OutputThroughput, treatment: "new".into(), level: Level("64".into()) };
-//! let forged = Comparison { condition, values: vec![], reasons: vec![] };
+//! let forged = Comparison {
+//!     condition,
+//!     control: "old".into(),
+//!     standing: Standing::Verdict,
+//!     values: vec![],
+//!     planned: 5,
+//!     reasons: vec![],
+//!     context: Context::default(),
+//! };
 //! ```
 
 pub mod applied;
@@ -136,6 +144,7 @@ pub struct Comparison {
     planned: usize,
     reasons: Vec<Reason>,
     context: Context,
+    confirmed: bool,
 }
 
 impl Comparison {
@@ -168,7 +177,13 @@ impl Comparison {
         for (name, fault) in rules::judge_condition(&evidence) {
             check.reasons.add(name, fault.severity, None, fault.message, fault.help);
         }
-        check.finish(values, blocks::planned(question, &blocks), foreign)
+        let confirmed = rules::sources::confirmed(&evidence);
+        check.finish(values, blocks::planned(question, &blocks), foreign).map(|made| Self { confirmed, ..made })
+    }
+
+    /// Returns whether the server's own log confirms the effect that the metric shows.
+    pub fn confirmed(&self) -> bool {
+        self.confirmed
     }
 
     /// Returns where it stands.
@@ -231,11 +246,23 @@ impl<'a> Check<'a> {
                 self.reasons.add(name, fault.severity, block.number(), fault.message, fault.help);
             }
             for run in [control, treatment] {
+                self.level(block.number(), run);
                 match shared {
                     None => *shared = Some(run.facts.clone()),
                     Some(shared) => shared.keep_equal(&run.facts),
                 }
             }
+        }
+    }
+
+    /// A run was measured at the level that it stands for.
+    fn level(&mut self, block: Option<u32>, run: &Record) {
+        let key = format!("workload.{}", self.question.axis.name());
+        let Some(found) = run.facts.get(&key) else { return };
+        if !found.same(&FactValue::text(&*run.level.0)) {
+            let message = format!("`{}`: {}, but the run stands for {}", run.arm, short(&found.to_string()), run.level);
+            let help = "give the run its own level, or measure this one".to_owned();
+            self.reasons.add(&key, Severity::Block, block, message, help);
         }
     }
 
@@ -384,6 +411,7 @@ impl<'a> Check<'a> {
             values,
             reasons: self.reasons.sorted(),
             context: self.context,
+            confirmed: false,
         })
     }
 }
@@ -496,9 +524,8 @@ impl Reasons {
         let made = self.0.into_iter().map(|((severity, name), merged)| {
             let mut messages = merged.messages.into_iter();
             let mut message = messages.next().map(|(_, message)| message).unwrap_or_default();
-            match messages.len() {
-                0 => {}
-                more => message.push_str(&format!(" (and {more} more like it)")),
+            if messages.len() > 0 {
+                message = format!("{message} (and {} more like it)", messages.len());
             }
             Reason { name, severity, blocks: merged.blocks.into_iter().collect(), message, help: merged.help }
         });

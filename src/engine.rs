@@ -12,18 +12,18 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::client;
+use crate::client::{self, Place};
 use crate::digest::Digest;
 use crate::plan::{PlannedSession, PlannedTrial};
 use crate::question::{Asked, Engine};
 use crate::script::input::{Command, Generate, Limits, SessionInput, Source, TrialInput};
-use crate::spec::{ArmSettings, Environment, PatchAsk, Spec};
+use crate::spec::{ArmSettings, ClientKind, Environment, PatchAsk, Spec};
 
 /// From SIGTERM to SIGKILL, and again until port and GPU memory are free. An `SGLang` server took 2 s on one H200; eight
 /// ranks that hold a model of a terabyte take longer.
-const STOP: Duration = Duration::from_secs(60);
+const STOP: Duration = Duration::from_mins(1);
 /// Imports of the real client and the real argument parser take 18 s on a warm disk.
-const PREFLIGHT: Duration = Duration::from_secs(300);
+const PREFLIGHT: Duration = Duration::from_mins(5);
 /// Logs, rows with details and counters of one session: 100 MB are plenty.
 const DISK_KIB: u64 = 100 * 1024;
 
@@ -47,17 +47,6 @@ pub enum EngineError {
     /// There is no such arm.
     #[error("there is no arm `{0}`")]
     Arm(String),
-}
-
-/// Where a session will run.
-#[derive(Debug, Clone)]
-pub struct Place<'a> {
-    /// Folder of the spec, which patches are relative to.
-    pub spec_folder: &'a Path,
-    /// Path of this program on the host.
-    pub labbook: &'a str,
-    /// Port of the server.
-    pub port: NonZeroU16,
 }
 
 /// Returns the port that an edition uses on its host: fixed, so that a stray server is noticed, and below the range from which
@@ -162,11 +151,10 @@ fn read_patch(patch: &PatchAsk, spec_folder: &Path) -> Result<(String, Vec<u8>),
 }
 
 fn trial_input(spec: &Spec, settings: &ArmSettings, trial: &PlannedTrial, place: &Place) -> TrialInput {
-    let port = place.port.get();
     TrialInput {
         label: trial.label.clone(),
-        client: client::measured(spec, settings, trial, port, place.labbook),
-        warmup: client::warmup(spec, settings, trial, port, place.labbook),
+        client: client::measured(spec, settings, trial, place),
+        warmup: client::warmup(spec, settings, trial, place),
         flush: client::flushes(spec),
     }
 }
@@ -177,19 +165,61 @@ fn first_generation() -> Vec<u8> {
 }
 
 fn preflight(engine: Engine, settings: &ArmSettings, place: &Place) -> Vec<Command> {
-    let mut commands = vec![client::preflight(settings, place.labbook)];
+    let mut commands = vec![client::preflight(settings, place)];
     if engine == Engine::Sglang
         && let Ok(python) = python(settings)
     {
         // The target interpreter parses the arguments before any weights load: a misspelt flag costs seconds, not minutes.
-        let mut argv = vec![python, "-c".to_owned(), PARSE_ARGUMENTS.to_owned()];
+        let mut argv = vec![python.clone(), "-c".to_owned(), PARSE_ARGUMENTS.to_owned()];
         argv.extend(settings.model.iter().flat_map(|model| ["--model-path".to_owned(), model.clone()]));
         argv.extend(settings.args.iter().flat_map(|(name, asked)| client::flag(name, asked)));
         let argv = argv.into_iter().map(OsString::from).collect();
         commands.push(Command { argv, env: environment(engine, settings) });
+        let model = settings.model.clone().unwrap_or_default();
+        let argv = [python.as_str(), "-c", PRINT_FACTS, model.as_str()].map(OsString::from).to_vec();
+        commands.push(Command { argv, env: environment(engine, settings) });
+    }
+    if settings.client.kind == ClientKind::SglangBenchServing {
+        let mut argv = client::python(settings);
+        argv.extend(["-c".to_owned(), PRINT_CLIENT_FACTS.to_owned()]);
+        commands.push(Command { argv: argv.into_iter().map(OsString::from).collect(), env: Vec::new() });
     }
     commands
 }
+
+/// Prints what only the server's interpreter can know: the versions of the engine's dependencies as installed, and digests of
+/// the model's files where its name is a folder.
+const PRINT_FACTS: &str = "import hashlib, importlib.metadata as m, os, re, sys
+seen, queue = set(), ['sglang']
+while queue:
+    name = re.sub(r'[-_.]+', '-', queue.pop()).lower()
+    if name in seen: continue
+    seen.add(name)
+    try: d = m.distribution(name)
+    except m.PackageNotFoundError: continue
+    print('labbook-fact packages.' + name, d.version)
+    for r in d.requires or []:
+        if 'extra ==' not in r: queue.append(re.split(r'[^A-Za-z0-9._-]', r, maxsplit=1)[0])
+for key, file in (('config', 'config.json'), ('tokenizer', 'tokenizer.json'), ('chat_template', 'chat_template.jinja'),
+                  ('index', 'model.safetensors.index.json')):
+    path = os.path.join(sys.argv[1], file)
+    if not os.path.isfile(path):
+        try:
+            from huggingface_hub import try_to_load_from_cache
+            path = try_to_load_from_cache(sys.argv[1], file)
+        except Exception: path = None
+    if isinstance(path, str) and os.path.isfile(path):
+        print('labbook-fact model.' + key + '_sha256', hashlib.sha256(open(path, 'rb').read()).hexdigest())";
+
+/// Prints which client measures: its version, and the digest of the module that runs.
+const PRINT_CLIENT_FACTS: &str = "import hashlib, importlib.metadata as m, os
+d = m.distribution('sglang')
+print('labbook-fact client.version', d.version)
+for file in ('sglang/benchmark/serving.py', 'sglang/bench_serving.py'):
+    path = d.locate_file(file)
+    if os.path.isfile(path):
+        print('labbook-fact client.module_sha256', hashlib.sha256(open(path, 'rb').read()).hexdigest())
+        break";
 
 const PARSE_ARGUMENTS: &str = "import argparse, sys
 from sglang.srt.server_args import ServerArgs

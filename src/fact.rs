@@ -85,12 +85,15 @@ impl FactValue {
 
     /// Returns whether two values say the same: text after canonical number form (`0.90` is `0.9`), lists element by element.
     pub fn same(&self, other: &Self) -> bool {
+        if self == other {
+            return true;
+        }
         match (self, other) {
             (Self::Text(one), Self::Text(two)) => canonical(one) == canonical(two),
             (Self::List(one), Self::List(two)) => {
                 one.len() == two.len() && one.iter().zip(two).all(|(one, two)| canonical(one) == canonical(two))
             }
-            _ => self == other,
+            _ => false,
         }
     }
 }

@@ -342,6 +342,7 @@ fn curve(question: &Question, checked: &[Checked], floors: &Floors) -> Curve {
             control: stats::mean(&control).ok()?,
             treatment: stats::mean(&treatment).ok()?,
             relative_sd,
+            confirmed: comparison.confirmed(),
         })
     });
     let metric = compared.first().map_or(Metric::OutputThroughput, |comparison| comparison.condition().metric);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::digest::Digest;
-use crate::run::bytes_of;
+use crate::run::{Files, bytes_of};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,9 +19,9 @@ pub enum Happened {
     Registered {
         /// Claims, margin, headline, repeats.
         protocol: Value,
-        /// SHA-256 of each frozen file, by its path in the edition's folder.
-        #[serde(default)]
-        frozen: BTreeMap<String, Digest>,
+        /// The frozen files, by path in the edition's folder: spec, design, plan, inputs.
+        #[serde(default, skip_serializing_if = "Files::is_empty")]
+        files: Files,
     },
     /// Sessions were planned.
     Planned {
@@ -202,8 +202,8 @@ impl Ledger {
 pub struct Standing {
     /// Protocol that was registered first.
     pub protocol: Option<Value>,
-    /// SHA-256 of each file that was frozen then.
-    pub frozen: BTreeMap<String, Digest>,
+    /// Frozen files that were registered with it.
+    pub frozen: Files,
     /// Blocks planned.
     pub blocks: u32,
     /// Names of all sessions that were ever planned, in order.
@@ -223,10 +223,10 @@ pub struct Standing {
 impl Standing {
     fn apply(&mut self, happened: &Happened) {
         match happened {
-            Happened::Registered { protocol, frozen } => {
+            Happened::Registered { protocol, files } => {
                 if self.protocol.is_none() {
                     self.protocol = Some(protocol.clone());
-                    self.frozen.clone_from(frozen);
+                    self.frozen.clone_from(files);
                 }
             }
             Happened::Planned { sessions, blocks, invocation, .. } => {
@@ -275,11 +275,9 @@ mod tests {
     #[test]
     fn a_merge_of_two_branches_is_their_union() {
         let mut trunk = Ledger::default();
-        let mut files =
-            vec![trunk.append(
-                "2026-11-30T15:00:00Z",
-                Happened::Registered { protocol: Value::Null, frozen: BTreeMap::new() },
-            )];
+        let mut files = vec![
+            trunk.append("2026-11-30T15:00:00Z", Happened::Registered { protocol: Value::Null, files: Files::new() }),
+        ];
         let mut one = trunk.clone();
         let mut other = trunk.clone();
         files.push(one.append("2026-11-30T15:02:00Z", finished("b01-a")));

@@ -9,6 +9,7 @@ mod condition;
 mod curve;
 mod pair;
 mod run;
+pub mod sources;
 
 use crate::metric::Metric;
 use crate::question::Level;
@@ -189,6 +190,13 @@ pub const RULES: &[Rule] = &[
         Test::Run(run::slow_first_request),
     ),
     rule("S39", Block, "absent is not zero", "none", Test::Pair(pair::metric_absent)),
+    rule(
+        "S41",
+        Warn,
+        "two sources disagree",
+        "other direction, or intervals apart",
+        Test::Condition(sources::disagree),
+    ),
     rule("S45", Claim, "nothing proves that the treatment did anything", "none", FINDING),
     rule("S46", Claim, "a percentile of too few requests", "ln 0.025 / ln q: below it, it is the maximum", FINDING),
 ];

@@ -88,9 +88,11 @@ pub struct Session {
     pub rules: String,
     /// SHA-256 of the programs that ran it on the host.
     pub programs_sha256: String,
+    /// SHA-256 of the host's own list of the session's output, as it came home; absent when the host had no room for one.
+    pub manifest_sha256: Option<Digest>,
     /// What was removed from its files.
     pub redactions: Vec<Redaction>,
-    /// Every file of the session outside its trials.
+    /// Every file of the session outside its trials; `server.log` unpacked, and `server.log.zst` as it is.
     pub files: Files,
 }
 

@@ -16,8 +16,9 @@ mod watch;
 
 pub use event::Event;
 
+use crate::client::Place;
 use crate::diagnostic::printable;
-use crate::engine::{self, EngineError, Place};
+use crate::engine::{self, EngineError};
 use crate::host::{Host, HostError, RUNNER_LOG};
 use crate::plan::{self, Kind, PlannedSession};
 use crate::runner::decide::{Decision, Ended, Outcome};
@@ -131,11 +132,11 @@ impl Drive<'_> {
     pub fn queue(&mut self, wanted: &[PlannedSession]) -> Result<(), RunError> {
         self.host.install(&self.folder)?;
         let present = watch::queue_entries(self.host, &self.folder)?;
-        let mut next = present.values().map(|entry| entry.sequence).max().unwrap_or(0) + 1;
-        for session in wanted.iter().filter(|session| !present.contains_key(&session.name)) {
+        let first = present.values().map(|entry| entry.sequence).max().unwrap_or(0) + 1;
+        let absent = wanted.iter().filter(|session| !present.contains_key(&session.name));
+        for (sequence, session) in (first..).zip(absent) {
             let input = engine::session(self.spec, session, &self.place)?;
-            self.host.queue(&self.folder, next, &input)?;
-            next += 1;
+            self.host.queue(&self.folder, sequence, &input)?;
         }
         Ok(())
     }

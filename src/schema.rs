@@ -120,4 +120,16 @@ mod tests {
         assert_eq!(schema["properties"]["repeats"]["maximum"], 1000);
         assert_eq!(schema["properties"]["repeats"]["description"], "number of blocks (default `5`)");
     }
+
+    #[test]
+    fn the_files_of_the_repository_are_current() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        for (name, schema) in [("experiment", spec()), ("labbook", lab())] {
+            let text = std::fs::read_to_string(folder.join(format!("schema/{name}.json"))).expect("text");
+            assert_eq!(text, format!("{schema:#}\n"), "`labbook schema` prints the current one");
+        }
+        let text = std::fs::read_to_string(folder.join("labbook.yaml")).expect("text");
+        let (lab, _) = crate::spec::parse_lab(&crate::yaml::source("labbook.yaml", &text)).expect("a lab");
+        assert!(lab.hosts.contains_key("blackwell"), "the host that cutedsl.yaml names");
+    }
 }

@@ -3,15 +3,17 @@
 //! Invariant: a session folder appears whole or not at all, and nothing that is there is overwritten. Secrets are gone before
 //! anything is sealed. What a later reader needs is parsed from raw files; no derived number is stored as truth.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::digest::Digest;
 use crate::ledger::{Happened, Ledger, LedgerProblem};
+use crate::run::{FileDigest, Files};
 
 mod read;
 mod seal;
@@ -20,6 +22,15 @@ mod verify;
 pub use read::{Found, SealedFiles, other_evidence};
 pub use seal::{SealedRun, SealedSession};
 pub use verify::{Problem, Wrong};
+
+/// The spec of an edition, as it was written.
+const SPEC: &str = "spec.yaml";
+/// What is executed, as canonical JSON: its digest names the edition.
+const DESIGN: &str = "design.json";
+/// The plan that was made first.
+const PLAN: &str = "plan.json";
+/// The folder of the files that the spec names.
+const INPUTS: &str = "inputs";
 
 /// What went wrong with the record, and where.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +60,12 @@ pub enum StoreError {
         wanted: String,
         /// Digest found, or `missing`.
         found: String,
+    },
+    /// The host's list of what a session left cannot be used.
+    #[error("the host's manifest {what}: the session stays on the host; fetch it again")]
+    Manifest {
+        /// What is wrong with it.
+        what: String,
     },
     /// A name that could leave its folder, or that no program of ours makes.
     #[error("`{name}` is not a name that may be stored: letters, digits, `.`, `_`, `-` and `/` between them")]
@@ -129,7 +146,10 @@ impl Store {
     pub fn editions(&self, experiment: &str) -> Result<Vec<Edition>, StoreError> {
         let names = folders(&self.results().join(experiment))?;
         let editions = names.iter().map(|name| self.edition(experiment, name));
-        Ok(editions.filter(|edition| edition.folder.join("design.json").is_file()).collect())
+        // One whose design was lost is still one, and `verify` says what is lost.
+        let is_edition =
+            |edition: &Edition| edition.exists() || fs::symlink_metadata(edition.folder.join("ledger")).is_ok();
+        Ok(editions.filter(is_edition).collect())
     }
 
     /// Returns one edition, which may not exist yet.
@@ -150,15 +170,17 @@ impl Store {
     pub fn inbox(&self) -> Result<tempfile::TempDir, StoreError> {
         let folder = self.root.join(".labbook/inbox");
         fs::create_dir_all(&folder).map_err(files("make the folder", &folder))?;
-        // `TempDir` is made with mode 0700.
-        tempfile::Builder::new().prefix("from-").tempdir_in(&folder).map_err(files("make a folder in", &folder))
+        let private = fs::Permissions::from_mode(0o700);
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("from-").permissions(private);
+        builder.tempdir_in(&folder).map_err(files("make a folder in", &folder))
     }
 }
 
 impl Edition {
     /// Returns whether anything of it is on the disk.
     pub fn exists(&self) -> bool {
-        self.folder.join("design.json").is_file()
+        self.folder.join(DESIGN).is_file()
     }
 
     /// Returns the text that salts the digests of what is not stored in clear.
@@ -168,7 +190,7 @@ impl Edition {
 
     /// Returns the folder with the files that the frozen spec names (patches, data sets).
     pub fn inputs(&self) -> PathBuf {
-        self.folder.join("inputs")
+        self.folder.join(INPUTS)
     }
 
     /// Writes the spec, the files it names (path and bytes), the design and the plan, once. A design that is there must be the
@@ -185,39 +207,57 @@ impl Edition {
         plan: &Value,
     ) -> Result<(), StoreError> {
         let design_text = format!("{}\n", crate::digest::canonical_json(design));
-        let path = self.folder.join("design.json");
+        let path = self.folder.join(DESIGN);
         if let Ok(present) = fs::read_to_string(&path) {
             return if present == design_text { Ok(()) } else { Err(StoreError::Taken { path }) };
         }
-        write_once(&self.folder.join("spec.yaml"), spec.as_bytes())?;
+        let mut frozen = vec![(SPEC.to_owned(), spec.as_bytes().to_vec())];
         for (name, bytes) in inputs {
             if !is_harmless(name) {
                 return Err(StoreError::Name { name: name.clone() });
             }
-            write_once(&self.inputs().join(name), bytes)?;
+            frozen.push((format!("{INPUTS}/{name}"), bytes.clone()));
         }
-        let plan = crate::run::bytes_of(plan);
-        write_once(&self.folder.join("plan.json"), &plan)?;
-        // The design comes last: an edition without it was never frozen.
-        write_once(&path, design_text.as_bytes())
+        frozen.push((PLAN.to_owned(), crate::run::bytes_of(plan)));
+        frozen.push((DESIGN.to_owned(), design_text.into_bytes()));
+        if self.folder.is_dir() {
+            // A file of it was lost; what is left must be the same.
+            return frozen.iter().try_for_each(|(name, bytes)| write_once(&self.folder.join(name), bytes));
+        }
+        let aside = self.make_aside()?;
+        for (name, bytes) in &frozen {
+            seal::write(&aside.path().join(name), bytes)?;
+        }
+        seal::publish(aside, &self.folder)
     }
 
-    /// Returns the digest of each frozen file, by its path in the edition's folder.
+    /// Returns the digests of the frozen files, by path in the edition's folder: what is registered with the protocol.
     ///
     /// # Errors
     ///
     /// A file that cannot be read.
-    pub fn frozen_files(&self) -> Result<BTreeMap<String, Digest>, StoreError> {
-        let mut paths = ["spec.yaml", "design.json", "plan.json"].map(str::to_owned).to_vec();
+    pub fn frozen(&self) -> Result<Files, StoreError> {
+        let mut paths: Vec<String> = [SPEC, DESIGN, PLAN].map(str::to_owned).to_vec();
         if self.inputs().is_dir() {
-            paths.extend(seal::regular_files(&self.inputs())?.into_iter().map(|path| format!("inputs/{path}")));
+            paths.extend(seal::regular_files(&self.inputs())?.into_iter().map(|path| format!("{INPUTS}/{path}")));
         }
-        let digest = |path: String| {
-            let file = self.folder.join(&path);
-            let (digest, _) = Digest::of_file(&file).map_err(files("read", &file))?;
-            Ok((path, digest))
-        };
-        paths.into_iter().map(digest).collect()
+        paths.retain(|path| !is_aside(path));
+        let mut frozen = Files::new();
+        for path in paths {
+            let place = self.folder.join(&path);
+            let (sha256, size) = Digest::of_file(&place).map_err(files("read", &place))?;
+            frozen.insert(path, FileDigest { sha256, size });
+        }
+        Ok(frozen)
+    }
+
+    /// Makes a folder in which something is written before it appears in the record.
+    fn make_aside(&self) -> Result<tempfile::TempDir, StoreError> {
+        fs::create_dir_all(&self.aside).map_err(files("make the folder", &self.aside))?;
+        tempfile::Builder::new()
+            .prefix(&format!("{}-{}-", self.experiment, self.edition))
+            .tempdir_in(&self.aside)
+            .map_err(files("make a folder in", &self.aside))
     }
 
     /// Reads the ledger and what is wrong with it.
@@ -268,19 +308,58 @@ impl Edition {
         Ok(folders.into_iter().filter(|name| self.folder.join(name).join("session.json").is_file()).collect())
     }
 
-    /// Removes what an interrupted sealing left aside.
+    /// Notes the sessions that an interrupted invocation sealed and did not note; returns their names. `at` is UTC.
     ///
     /// # Errors
     ///
-    /// A folder that cannot be removed.
+    /// A session that cannot be read, a damaged ledger, or a file that cannot be written.
+    pub fn reconcile(&self, at: &str) -> Result<Vec<String>, StoreError> {
+        let standing = self.sound_ledger()?.standing();
+        let mut noted = self.sessions()?;
+        noted.retain(|name| !standing.is_sealed(name));
+        for name in &noted {
+            self.note(at, self.sealed(name)?.event())?;
+        }
+        Ok(noted)
+    }
+
+    /// Removes what interrupted writes left aside. What a living process is writing lies there too, so the caller holds the
+    /// lock of this edition (`home.lock` in its folder on the host): only who holds it writes into the edition.
+    ///
+    /// # Errors
+    ///
+    /// Something that cannot be removed.
     pub fn tidy(&self) -> Result<(), StoreError> {
         let mine = format!("{}-{}-", self.experiment, self.edition);
-        for name in names(&self.aside)?.into_iter().filter(|name| name.starts_with(&mine)) {
-            let path = self.aside.join(name);
-            fs::remove_dir_all(&path).map_err(files("remove", &path))?;
+        for name in names(&self.aside)? {
+            // The rest is random letters and digits; with a hyphen it belongs to an experiment of a longer name.
+            if name.strip_prefix(&mine).is_some_and(|rest| !rest.contains('-')) {
+                let path = self.aside.join(name);
+                fs::remove_dir_all(&path).map_err(files("remove", &path))?;
+            }
+        }
+        let mut folders = vec![self.folder.clone(), self.folder.join("ledger")];
+        if self.inputs().is_dir() {
+            let below = seal::regular_files(&self.inputs())?;
+            let parents = below.iter().filter_map(|path| Some(self.inputs().join(path).parent()?.to_owned()));
+            folders.extend(parents.collect::<BTreeSet<PathBuf>>());
+        }
+        for folder in folders {
+            for name in names(&folder)?.into_iter().filter(|name| is_aside(name)) {
+                let path = folder.join(name);
+                fs::remove_file(&path).map_err(files("remove", &path))?;
+            }
         }
         Ok(())
     }
+}
+
+/// How the name of a file begins that is being written.
+const ASIDE: &str = ".aside-";
+
+/// Returns whether a path names a file whose writing was interrupted, or goes on.
+fn is_aside(path: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|name| name.starts_with(ASIDE))
 }
 
 /// Writes a file that does not exist yet, whole or not at all; the same content again changes nothing.
@@ -291,8 +370,7 @@ impl Edition {
 pub fn write_once(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     let folder = path.parent().expect("a file stands in a folder");
     fs::create_dir_all(folder).map_err(files("make the folder", folder))?;
-    let mut aside =
-        tempfile::Builder::new().prefix(".aside-").tempfile_in(folder).map_err(files("write in", folder))?;
+    let mut aside = tempfile::Builder::new().prefix(ASIDE).tempfile_in(folder).map_err(files("write in", folder))?;
     aside.write_all(content).map_err(files("write", path))?;
     readable(aside.path())?;
     aside.as_file().sync_all().map_err(files("write", path))?;
@@ -308,7 +386,6 @@ pub fn write_once(path: &Path, content: &[u8]) -> Result<(), StoreError> {
 
 /// Temporary files are private; what is published is not.
 fn readable(path: &Path) -> Result<(), StoreError> {
-    use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(path, fs::Permissions::from_mode(0o644)).map_err(files("change the mode of", path))
 }
 

@@ -10,8 +10,9 @@ use std::time::Instant;
 
 use super::open::{Opened, open, open_all};
 use super::{Answer, Exit, Failure, Format, Terminal, infer};
+use crate::client::Place;
 use crate::digest::Digest;
-use crate::engine::{self, Place};
+use crate::engine;
 use crate::host::{Host, Local};
 use crate::ledger::{Happened, Standing};
 use crate::plan::{self, Kind, PlannedSession};
@@ -361,7 +362,7 @@ struct Bookkeeper<'o> {
 
 impl<'o> Bookkeeper<'o> {
     /// Opens the record: freezes the design, registers the protocol, and notes what an interrupted invocation sealed and did
-    /// not note.
+    /// not note. The caller holds [`Campaign::lock`].
     fn open(opened: &'o Opened) -> Result<Self, Failure> {
         let edition = &opened.edition;
         let plan = plan::plan(&opened.spec).to_json();
@@ -375,15 +376,11 @@ impl<'o> Bookkeeper<'o> {
         let mut keeper = Self { opened, standing: Standing::default(), inbox: None, finished: 0, failed: 0 };
         keeper.refresh()?;
         if keeper.standing.protocol.is_none() {
-            let frozen = edition.frozen_files().map_err(failed)?;
-            keeper.note(Happened::Registered { protocol: opened.spec.protocol(), frozen })?;
+            let files = edition.frozen().map_err(failed)?;
+            keeper.note(Happened::Registered { protocol: opened.spec.protocol(), files })?;
         }
-        for name in edition.sessions().map_err(failed)? {
-            if !keeper.standing.is_sealed(&name) {
-                let sealed = edition.sealed(&name).map_err(failed)?;
-                keeper.note(event_of(&sealed))?;
-            }
-        }
+        edition.reconcile(&now()).map_err(failed)?;
+        keeper.refresh()?;
         Ok(keeper)
     }
 
@@ -500,14 +497,14 @@ impl Keeper for Bookkeeper<'_> {
         fetched: &Path,
     ) -> Result<Sealed, Box<dyn std::error::Error + Send + Sync>> {
         let sealed = seal(self.opened, session, fetched)?;
-        self.opened.edition.note(&now(), event_of(&sealed))?;
+        self.opened.edition.note(&now(), sealed.event())?;
         self.standing = self.opened.edition.sound_ledger()?.standing();
         self.inbox = None;
         let failed = sealed.session.reason.clone();
         if failed.is_some() {
-            self.failed += 1
+            self.failed += 1;
         } else {
-            self.finished += 1
+            self.finished += 1;
         }
         let log = failed.as_ref().and_then(|_| self.opened.edition.files_of(&sealed.session).sealed("server.log"));
         Ok(Sealed {
@@ -573,15 +570,6 @@ fn previous_arm(spec: &Spec, session: &PlannedSession) -> Option<String> {
         .into_iter()
         .find(|other| other.position == before)
         .map(|other| other.arm)
-}
-
-fn event_of(sealed: &SealedSession) -> Happened {
-    let session = sealed.session.session.clone();
-    let runs: Vec<Digest> = sealed.runs.iter().map(|run| run.id).collect();
-    match &sealed.session.reason {
-        None => Happened::Finished { session, runs },
-        Some(reason) => Happened::Failed { session, reason: reason.clone(), runs },
-    }
 }
 
 /// Returns the last lines of a log, for a failure that is told at once.

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::open::{Opened, open, read_spec};
 use super::{Answer, Exit, Failure, Format, Terminal};
+use crate::client::Place;
 use crate::comparison::{BlockValue, Comparison, Condition};
-use crate::engine::{self, Place};
+use crate::engine;
 use crate::init::{self, Written};
 use crate::metric::Metric;
 use crate::plan::{self, Plan, Spread, Timings};

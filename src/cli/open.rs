@@ -30,7 +30,7 @@ pub(super) struct Opened {
 /// Opens a spec; its warnings are shown.
 pub(super) fn open(terminal: &mut Terminal, path: &Path) -> Result<Opened, Trouble> {
     let (spec, text) = read_spec(terminal, path)?;
-    let spec_folder = folder_of(path);
+    let spec_folder = fs::canonicalize(folder_of(path)).map_err(|error| Failure::of(Exit::Usage, &error))?;
     let root = lab_folder(&spec_folder).or_else(|_| lab_folder(Path::new(".")))?;
     let lab = read_lab(&root)?;
     let edition = Store::new(&root).edition(&spec.question.experiment, &spec.edition().short(8));
@@ -75,9 +75,9 @@ pub(super) fn read_spec(terminal: &mut Terminal, path: &Path) -> Result<(Spec, S
         failure.hint("a spec is a YAML file, such as experiments/quickstart.yaml")
     })?;
     let text = String::from_utf8(bytes).map_err(|error| {
-        let line =
-            error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
-        Failure::new(Exit::Usage, format!("`{}` is not UTF-8 text: line {line}", path.display()))
+        let before = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]).into_owned();
+        let (line, column) = (before.split('\n').count(), before.rsplit('\n').next().unwrap_or("").chars().count() + 1);
+        Failure::new(Exit::Usage, format!("not UTF-8 text: {}:{line}:{column}", path.display()))
     })?;
     let source = yaml::source(path.display().to_string(), &text);
     let (spec, warnings) = spec::parse(&source, &folder_of(path))?;

@@ -44,14 +44,15 @@ impl<'a> Block<'a> {
         self.control.iter().chain(&self.treatment).copied()
     }
 
-    /// Returns the finished runs that belong together, pass by pass.
+    /// Returns the finished runs that belong together, pass by pass. Where two runs stand in one place, each is paired with
+    /// each of the other arm, so that exchanging the arms changes nothing.
     pub(super) fn pairs(&self) -> Vec<(&'a Record, &'a Record)> {
-        let finished = |run: &&&Record| matches!(run.outcome, Outcome::Finished);
-        let of = |control: &'a Record| {
-            let partner = self.treatment.iter().filter(finished).find(|run| run.pass == control.pass);
-            partner.map(|treatment| (control, *treatment))
+        let finished = |run: &&Record| matches!(run.outcome, Outcome::Finished);
+        let partners = |control: &'a Record| {
+            let of_pass = self.treatment.iter().copied().filter(finished).filter(move |run| run.pass == control.pass);
+            of_pass.map(move |treatment| (control, treatment))
         };
-        self.control.iter().copied().filter(|run| finished(&run)).filter_map(of).collect()
+        self.control.iter().copied().filter(finished).flat_map(partners).collect()
     }
 }
 

@@ -73,11 +73,16 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn undeclared(&self) -> Vec<Difference> {
+        let certain: Vec<&str> = FACTS
+            .iter()
+            .filter(|row| matches!(row.policy, Policy::Must(_)))
+            .flat_map(|row| row.keys.iter().copied())
+            .collect();
         let mut keys: BTreeSet<&str> = BTreeSet::new();
         for record in [self.control, self.treatment] {
             keys.extend(record.facts.iter().map(|(key, _)| key.as_str()));
         }
-        let mut found: Vec<Difference> = keys.iter().filter_map(|key| self.one(key)).collect();
+        let mut found: Vec<Difference> = keys.iter().filter_map(|key| self.one(key, &certain)).collect();
         if !self.foreign {
             found.extend(self.required_and_absent());
             found.extend(self.unobserved());
@@ -97,10 +102,12 @@ impl Check<'_> {
         found
     }
 
-    /// Judges a key that at least one arm observed.
-    fn one(&self, key: &str) -> Option<Difference> {
+    /// Judges a key that at least one arm observed. `certain` are the patterns of keys with one right value, on which agreeing
+    /// is not enough.
+    fn one(&self, key: &str, certain: &[&str]) -> Option<Difference> {
         let (control, treatment) = (self.control.facts.get(key), self.treatment.facts.get(key));
-        if control.zip(treatment).is_some_and(|(control, treatment)| control.same(treatment)) && !has_one_value(key) {
+        let same = control.zip(treatment).is_some_and(|(control, treatment)| control.same(treatment));
+        if same && !certain.iter().any(|pattern| matches(pattern, key)) {
             return None;
         }
         if is_noise(key).is_some() || key == EVIDENCE {
@@ -248,6 +255,7 @@ impl Check<'_> {
                 let own_row = |key: &str| row_of(key).is_some_and(|found| std::ptr::eq(found, row));
                 let seen = |record: &Record| match record.facts.find(pattern) {
                     None => false,
+                    Some(_) if !pattern.contains('<') => true,
                     Some((key, _)) if own_row(key.as_str()) => true,
                     Some(_) => {
                         record.facts.iter().any(|(key, _)| matches(pattern, key.as_str()) && own_row(key.as_str()))
@@ -327,12 +335,6 @@ impl Check<'_> {
             kind: Kind::Evidence(worst),
         })
     }
-}
-
-/// Returns whether a fact must have one certain value, so that agreeing is not enough.
-fn has_one_value(key: &str) -> bool {
-    let mut rows = FACTS.iter().filter(|row| matches!(row.policy, Policy::Must(_)));
-    rows.any(|row| row.keys.iter().any(|pattern| matches(pattern, key)))
 }
 
 /// Returns what was observed under a key, or under the first key of a family.

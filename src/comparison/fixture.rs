@@ -91,7 +91,9 @@ const SAME: [(&str, &str); 42] = [
 /// One run, as clean as can be.
 pub(crate) fn record(arm: &str, block: u32, level: &str, rate: f64) -> Record {
     let mut facts = Fingerprint::default();
-    SAME.iter().for_each(|(key, value)| facts.text(key, *value));
+    for (key, value) in SAME {
+        facts.text(key, value);
+    }
     let treated = arm == "on";
     facts.insert(KEY, if treated { FactValue::text("4") } else { FactValue::Unset });
     facts.text("treatment.evidence", if treated { "present" } else { "absent" });
@@ -148,7 +150,7 @@ pub(crate) fn records() -> Vec<Record> {
     records
 }
 
-/// Standard normal numbers from a seed: SplitMix64 and Box and Muller.
+/// Standard normal numbers from a seed: `SplitMix64` and Box and Muller.
 pub(crate) struct Normal(u64);
 
 impl Normal {

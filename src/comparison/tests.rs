@@ -12,8 +12,10 @@ type Break = fn(&mut Question, &mut Vec<Record>);
 
 /// Changes the treatment's run of block 3 at 16.
 fn one(records: &mut [Record], change: impl Fn(&mut Record)) {
-    let found = records.iter_mut().find(|run| run.arm == "on" && run.block == Some(3) && run.level.0 == "16");
-    change(found.expect("the fixture has it"));
+    // An earlier break may have taken it out.
+    if let Some(found) = records.iter_mut().find(|run| run.arm == "on" && run.block == Some(3) && run.level.0 == "16") {
+        change(found);
+    }
 }
 
 fn all(records: &mut [Record], change: impl Fn(&mut Record)) {
@@ -24,6 +26,10 @@ fn in_row(record: &mut Record, change: impl Fn(&mut crate::row::Row)) {
     if let Written::Row(row) = &mut record.written {
         change(row);
     }
+}
+
+fn accepts(record: &mut Record, length: f64) {
+    in_row(record, |row| row.metrics.extend([(Metric::AcceptLength, length)]));
 }
 
 fn with_lengths(record: &mut Record, lengths: [u64; 2]) {
@@ -61,13 +67,19 @@ const BREAKS: &[(&[&str], Break)] = &[
         all(runs, |run| run.facts.remove("image.digest"));
         one(runs, |run| run.facts.text("server.resolved.attention_backend", "triton"));
     }),
+    (&["workload.concurrency"], |_, runs| {
+        for run in runs.iter_mut().filter(|run| run.level.0 == "16") {
+            run.facts.text("workload.concurrency", "4");
+            run.facts.text("workload.num_prompts", "32");
+        }
+    }),
     (&["S03"], |_, runs| runs.retain(|run| !(run.arm == "on" && run.block == Some(3)))),
     (&["S03"], |_, runs| runs.retain(|run| run.arm == "off")),
     (&["S03"], |_, runs| runs.retain(|run| run.block != Some(5))),
     (&["S03"], |_, runs| runs.clear()),
     (&["S03"], |question, _| question.passes = 2),
     (&["S03"], |_, runs| {
-        runs.iter_mut().filter(|run| run.arm == "off").for_each(|run| run.experiment = "older".into())
+        runs.iter_mut().filter(|run| run.arm == "off").for_each(|run| run.experiment = "older".into());
     }),
     (&["S03"], |_, runs| {
         runs.iter_mut().filter(|run| run.arm == "off").for_each(|run| run.edition = Some("00000000".into()));
@@ -79,7 +91,7 @@ const BREAKS: &[(&[&str], Break)] = &[
         again.result_sha256 = Some(Digest::of("other bytes"));
         runs.push(again);
     }),
-    (&["S39"], |_, runs| one(runs, |run| in_row(run, |row| drop(row.metrics.remove(&METRIC))))),
+    (&["S39"], |_, runs| one(runs, |run| in_row(run, |row| row.metrics.retain(|metric, _| *metric != METRIC)))),
     (&["S14"], |_, runs| one(runs, |run| run.written = row(430.0, 109))),
     (&["S15"], |_, runs| {
         one(runs, |run| {
@@ -97,7 +109,7 @@ const BREAKS: &[(&[&str], Break)] = &[
         one(runs, |run| {
             run.facts.text("workload.num_prompts", "256");
             run.written = row(420.0, 256);
-        })
+        });
     }),
     (&["S20"], |_, runs| {
         all(runs, |run| {
@@ -108,8 +120,8 @@ const BREAKS: &[(&[&str], Break)] = &[
     }),
     (&["S23"], |_, runs| one(runs, |run| run.facts.text("gpu.0.throttle_us.hw_thermal", "9000000"))),
     (&["S28"], |_, runs| {
-        all(runs, |run| in_row(run, |row| drop(row.metrics.insert(Metric::AcceptLength, 3.9))));
-        one(runs, |run| in_row(run, |row| drop(row.metrics.insert(Metric::AcceptLength, 1.9))));
+        all(runs, |run| accepts(run, 3.9));
+        one(runs, |run| accepts(run, 1.9));
     }),
 ];
 
@@ -267,7 +279,9 @@ fn foreign_runs_need_no_facts_and_carry_no_verdict() {
         run.facts = Fingerprint::default();
     }
     assert_eq!(checked(&question(), &records).expect("foreign").standing(), Standing::Foreign);
-    records.iter_mut().for_each(|run| run.facts.text("source.commit", run.arm.clone()));
+    for run in &mut records {
+        run.facts.text("source.commit", run.arm.clone());
+    }
     assert_eq!(blocking(&checked(&question(), &records).expect_err("known to differ")), ["S01", "source.commit"]);
 }
 
@@ -276,12 +290,14 @@ fn exchanged(question: &Question) -> Question {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn refusing_is_symmetric_in_the_arms(chosen in prop::sample::subsequence((0..BREAKS.len()).collect::<Vec<_>>(), 0..4)) {
         let (mut question, mut records) = (question(), records());
-        chosen.iter().filter(|index| BREAKS[**index].0 != ["S03"]).for_each(|index| BREAKS[*index].1(&mut question, &mut records));
+        for index in chosen.iter().filter(|index| BREAKS[**index].0 != ["S03"]) {
+            BREAKS[*index].1(&mut question, &mut records);
+        }
         let there = checked(&question, &records);
         let back = Comparison::check(&exchanged(&question), &records, &Condition { treatment: "off".into(), ..at("16") });
         prop_assert_eq!(there.is_err(), back.is_err());
@@ -296,7 +312,9 @@ proptest! {
         order in Just((0..20_usize).collect::<Vec<_>>()).prop_shuffle(),
     ) {
         let (mut question, mut records) = (question(), records());
-        chosen.iter().for_each(|index| BREAKS[*index].1(&mut question, &mut records));
+        for index in &chosen {
+            BREAKS[*index].1(&mut question, &mut records);
+        }
         let shuffled: Vec<Record> = order.iter().filter_map(|at| records.get(*at)).chain(records.get(20..).unwrap_or_default()).cloned().collect();
         prop_assert_eq!(checked(&question, &records), checked(&question, &shuffled));
     }
@@ -316,30 +334,46 @@ proptest! {
     }
 }
 
-/// Table 5.3, design D2: block drift 1.5 %, launch 0.5 %, pass 0.3 %, one pass, no true difference.
-#[test]
-fn false_claim_rate_of_the_whole_check_is_the_nominal_one() {
+/// Table 5.3, design D2: block drift 1.5 %, launch 0.5 %, pass 0.3 %, one pass, no true difference. Returns the share of
+/// 4 000 simulated experiments whose two-sided test rejects, before rules and Holm.
+fn false_claim_rate(blocks: u32) -> f64 {
     const SIMULATIONS: usize = 4_000;
-    for blocks in [3_u32, 5, 10] {
-        let mut normal = Normal::new(20_240_607 + u64::from(blocks));
-        let question = Question { repeats: blocks, ..question() };
-        let mut records: Vec<Record> = (1..=blocks)
-            .flat_map(|block| [record("off", block, "16", 400.0), record("on", block, "16", 400.0)])
-            .collect();
-        let mut claimed = 0;
-        for _ in 0..SIMULATIONS {
-            for pair in records.chunks_mut(2) {
-                let drift = 1.0 + 0.015 * normal.next();
-                for run in pair {
-                    let rate = 400.0 * drift * (1.0 + 0.005 * normal.next()) * (1.0 + 0.003 * normal.next());
-                    run.written = row(rate, 128);
-                }
+    let mut normal = Normal::new(20_240_607 + u64::from(blocks));
+    let question = Question { repeats: blocks, ..question() };
+    let both = |block| [record("off", block, "16", 400.0), record("on", block, "16", 400.0)];
+    let mut records: Vec<Record> = (1..=blocks).flat_map(both).collect();
+    let mut claimed = 0;
+    for _ in 0..SIMULATIONS {
+        for pair in records.chunks_mut(2) {
+            let drift = 1.0 + 0.015 * normal.next();
+            for run in pair {
+                let rate = 400.0 * drift * (1.0 + 0.005 * normal.next()) * (1.0 + 0.003 * normal.next());
+                run.written = row(rate, 128);
             }
-            let comparison = checked(&question, &records).expect("comparable");
-            let effect = crate::finding::effect(&comparison).expect("an effect");
-            claimed += usize::from(effect.p.is_some_and(|p| p < crate::finding::ALPHA));
         }
-        let rate = claimed as f64 / SIMULATIONS as f64;
-        assert!((0.035..=0.065).contains(&rate), "{blocks} blocks: {rate}");
+        let comparison = checked(&question, &records).expect("comparable");
+        let effect = crate::finding::effect(&comparison).expect("an effect");
+        claimed += usize::from(effect.p.is_some_and(|p| p < crate::finding::ALPHA));
     }
+    claimed as f64 / SIMULATIONS as f64
+}
+
+const NOMINAL: std::ops::RangeInclusive<f64> = 0.035..=0.065;
+
+#[test]
+fn false_claim_rate_at_3_blocks_is_the_nominal_one() {
+    let rate = false_claim_rate(3);
+    assert!(NOMINAL.contains(&rate), "{rate}");
+}
+
+#[test]
+fn false_claim_rate_at_5_blocks_is_the_nominal_one() {
+    let rate = false_claim_rate(5);
+    assert!(NOMINAL.contains(&rate), "{rate}");
+}
+
+#[test]
+fn false_claim_rate_at_10_blocks_is_the_nominal_one() {
+    let rate = false_claim_rate(10);
+    assert!(NOMINAL.contains(&rate), "{rate}");
 }

@@ -23,7 +23,8 @@ runs:
     format: sglang.bench_serving
 ";
 
-const ROW: &str = r#"{"output_throughput": 706.5, "server_info": {"api_key": "sk-4f2a91c0d5"}}"#;
+const ROW: &str =
+    r#"{"backend": "sglang", "completed": 8, "output_throughput": 706.5, "server_info": {"api_key": "sk-4f2a91c0d5"}}"#;
 
 fn lab(manifest: &str) -> (tempfile::TempDir, PathBuf, PathBuf) {
     let lab = tempfile::tempdir().expect("a folder");
@@ -132,6 +133,14 @@ fn a_corpus_case_comes_out_to_the_last_digit() {
         assert!((found / wanted - 1.0).abs() < 1e-9, "{found} for {wanted}");
     }
     let verdicts: Vec<ClaimVerdict> = findings.claims.values().map(|claim| claim.verdict).collect();
-    use ClaimVerdict::{Inconclusive, Refuted, Supported};
-    assert_eq!(verdicts, [Supported, Inconclusive, Refuted, Supported, Inconclusive]);
+    assert_eq!(
+        verdicts,
+        [
+            ClaimVerdict::Supported,
+            ClaimVerdict::Inconclusive,
+            ClaimVerdict::Refuted,
+            ClaimVerdict::Supported,
+            ClaimVerdict::Inconclusive
+        ]
+    );
 }

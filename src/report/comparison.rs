@@ -64,7 +64,7 @@ impl Page {
         for word in words.split(' ') {
             if !first_word && line.chars().count() + 1 + word.chars().count() > WIDTH {
                 self.line(&line);
-                line = indent.to_owned();
+                indent.clone_into(&mut line);
                 first_word = true;
             }
             if !first_word {
@@ -100,7 +100,8 @@ fn header(page: &mut Page, question: &Question, findings: &Findings) {
     let shared = shared(&findings.conditions);
     let pairs = [
         ("model", joined(&shared, &["model.path", "model.quantization"])),
-        ("gpu", joined(&shared, &["gpu.count", "gpu.0.name", "gpu.driver"])),
+        ("gpu", joined(&shared, &["gpu.count", "gpu.0.name"]).map(|gpus| gpus.replacen(", ", " × ", 1))),
+        ("driver", joined(&shared, &["gpu.driver"])),
         ("host", joined(&shared, &["host.id", "host.kernel"])),
         ("client", joined(&shared, &["client.name", "client.version"])),
         ("data", joined(&shared, &["client.args.dataset-name", "workload.input_tokens", "workload.output_tokens"])),
@@ -246,6 +247,8 @@ fn change(ratio: f64) -> String {
 /// A ratio as a signed change in percent.
 fn bare(ratio: f64) -> String {
     let percent = (ratio - 1.0) * 100.0;
+    // Not "-0.00".
+    let percent = if percent.abs() < 0.005 { 0.0 } else { percent };
     if percent.abs() < 100.0 { format!("{percent:+.2}") } else { format!("{percent:+.1}") }
 }
 
@@ -363,7 +366,8 @@ fn claims(page: &mut Page, question: &Question, findings: &Findings) {
 
 fn claim_text(claim: &Claim, found: &ClaimFinding) -> String {
     let by = claim.by.map_or(String::new(), |by| format!(" by {} %", by * 100.0));
-    let reasons = if found.reasons.is_empty() { String::new() } else { format!("; {}", found.reasons.join(", ")) };
+    let told: Vec<&str> = found.reasons.iter().map(String::as_str).filter(|name| *name != "S01").collect();
+    let reasons = if told.is_empty() { String::new() } else { format!("; {}", told.join(", ")) };
     let less = if found.within_margin && claim.expect != Expect::Unchanged { ", by less than the margin" } else { "" };
     format!(
         "{} of {} at {}: {}{by}{less}{reasons}",
@@ -431,7 +435,10 @@ fn footer(page: &mut Page, question: &Question, findings: &Findings) {
 /// One sentence that can be quoted.
 fn summary(question: &Question, findings: &Findings) -> String {
     let control = &question.control;
-    let spoken = findings.headline.as_ref().filter(|headline| headline.verdict != Verdict::Refused);
+    let spoken = findings
+        .headline
+        .as_ref()
+        .filter(|headline| !matches!(headline.verdict, Verdict::Refused | Verdict::Exploratory | Verdict::None));
     if let Some(headline) = spoken
         && let Some(effect) = &headline.effect
         && let Some((low, high)) = effect.interval
@@ -509,7 +516,9 @@ mod tests {
         let mut void = records();
         void.iter_mut().filter(|run| run.arm == "on").for_each(|run| run.written = Written::Nothing);
         let mut foreign = records();
-        foreign.iter_mut().for_each(|run| run.tier = Tier::Foreign);
+        for run in &mut foreign {
+            run.tier = Tier::Foreign;
+        }
         let few = Question { repeats: 2, ..question() };
         let two: Vec<Record> = records().into_iter().filter(|run| run.block <= Some(2)).collect();
         let pages = [shown(&question(), &void), shown(&question(), &foreign), shown(&few, &two)];

@@ -196,7 +196,7 @@ fn resolution(out: &mut String, view: &PlanView<'_>) {
     let sd = percent(view.spread.sd_log);
     let text = match view.effect {
         Some(effect) => format!(
-            "{} or more is found in 80 of 100 such experiments ({}; the log ratio varies by SD {sd} from block to block, {})",
+            "{} or more is found in 80 of 100 such experiments ({}; the log ratio varies by SD {sd} from block to block: {})",
             percent(effect),
             counted(blocks as usize, "block"),
             view.spread.source
@@ -368,7 +368,7 @@ mod tests {
     fn rendered(spec: &Spec, commands: &[SessionCommands]) -> String {
         let planned = plan::plan(spec);
         let timings = Timings::assumed(spec);
-        let spread = Spread { sd_log: 0.01, source: "assumed".into() };
+        let spread = Spread::assumed();
         let effect = plan::resolvable_effect(&spread, spec.question.repeats);
         let cost = plan::cost(spec, &planned.sessions, &timings);
         super::plan(&PlanView { spec, plan: &planned, cost, timings: &timings, spread: &spread, effect, commands })

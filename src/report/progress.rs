@@ -2,6 +2,8 @@
 //!
 //! Invariant: a line is printed when its thing is over and never changed afterwards; only the footer moves.
 
+use std::fmt::Write as _;
+
 use crate::runner::Event;
 
 /// Returns the line of an event, without a newline; `None` for events that have none.
@@ -10,7 +12,8 @@ pub fn line(event: &Event) -> Option<String> {
         Event::Plan { experiment, edition, arms, blocks, levels, sessions, trials, estimate_s } => {
             let time = estimate_s.map_or_else(String::new, |seconds| format!(", about {}", duration(seconds)));
             let size = format!("{} arms × {blocks} blocks × {levels} levels", arms.len());
-            ("Plan", format!("{edition}  {experiment}  {size}: {sessions} launches, {trials} runs to do{time}"))
+            let to_do = format!("{sessions} launches with {trials} runs to do{time}");
+            ("Plan", format!("{experiment} {edition}  {size}\n             {to_do}"))
         }
         Event::Host { host, folder } => ("Host", format!("{host}  {folder}")),
         Event::Session { .. } => return None,
@@ -30,7 +33,8 @@ pub fn line(event: &Event) -> Option<String> {
             }
             let mut text = format!("{session}: {}", reason.as_deref().unwrap_or("no reason known"));
             if let Some(run) = runs.first() {
-                text.push_str(&format!("\n               recorded as failed run {}", run.get(..8).unwrap_or(run)));
+                text.push_str("\n               recorded as failed run ");
+                text.push_str(run.get(..8).unwrap_or(run));
             }
             for each in tail {
                 text.push_str("\n               | ");
@@ -92,7 +96,7 @@ pub fn standing(view: &Standing) -> String {
         view.failed.len()
     );
     let mut add = |word: &str, rest: &str| {
-        text.push_str(&format!("\n{word:>12} {rest}"));
+        let _ = write!(text, "\n{word:>12} {rest}");
     };
     match (&view.running, view.runner_lives) {
         (Some(session), true) => add("running", session),

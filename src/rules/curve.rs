@@ -37,6 +37,8 @@ pub struct CurvePoint {
     pub treatment: f64,
     /// Noise of one arm at this level as a relative standard deviation, if it is known.
     pub relative_sd: Option<f64>,
+    /// Whether a second source confirms the effect.
+    pub confirmed: bool,
 }
 
 impl CurvePoint {
@@ -183,9 +185,12 @@ pub(super) fn discontinuity(curve: &Curve) -> Vec<(Level, Fault)> {
     found
 }
 
-/// S35: too good to be a claim without a second, interleaved measurement.
+/// S35: too good to be a claim without a second, interleaved measurement, unless the server's own log says the same.
 pub(super) fn too_good(curve: &Curve) -> Vec<(Level, Fault)> {
-    let suspect = curve.points.iter().filter(|point| point.ratio() > TOO_GOOD.1 || point.ratio() < TOO_GOOD.0);
+    let suspect = curve
+        .points
+        .iter()
+        .filter(|point| !point.confirmed && (point.ratio() > TOO_GOOD.1 || point.ratio() < TOO_GOOD.0));
     suspect
         .map(|point| {
             let message = format!("an effect of {:+.1} % needs a second measurement", (point.ratio() - 1.0) * 100.0);
@@ -230,6 +235,7 @@ mod tests {
             control: *control,
             treatment: *treatment,
             relative_sd: None,
+            confirmed: false,
         };
         Curve::new(Metric::OutputThroughput, "cutlass", "cutedsl", points.iter().map(made).collect())
     }

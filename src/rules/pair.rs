@@ -274,7 +274,7 @@ pub(super) fn too_equal(pair: &Pair) -> Option<Fault> {
 /// Returns the relative difference of two positive numbers, in relation to the smaller one.
 fn apart(one: f64, two: f64) -> f64 {
     let smaller = one.abs().min(two.abs());
-    if one == two {
+    if (one - two).abs() <= 0.0 {
         0.0
     } else if smaller > 0.0 {
         (one - two).abs() / smaller

@@ -95,7 +95,7 @@ launch() { # FOLDER CWD LOG: FOLDER/argv under FOLDER/env and nothing else, in a
         set -- "$@" ${CUDA_VISIBLE_DEVICES:+"CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"} ${ROCR_VISIBLE_DEVICES:+"ROCR_VISIBLE_DEVICES=$ROCR_VISIBLE_DEVICES"}
     for file in env/* "$from"/env/*; do value "$file" && set -- "$@" "${file##*/}=$VALUE"; done
     set -- "$@" "LABBOOK_NONCE=$NONCE" && [ -f "$from/argv/0001" ] || set -- "$@" false # nothing to run must not succeed
-    for file in "$from"/argv/*; do value "$file" && set -- "$@" "$VALUE"; done
+    for file in "$from"/argv/*; do value "$file"; [ "${file##*/}" != 0001 ] || home "$VALUE"; set -- "$@" "$VALUE"; done
     (umask "$UMASK" && cd "$cwd" && exec setsid env -i "$@") >"$log" 2>&1 </dev/null &
 }
 await() { # PID SECONDS MARKER: its exit code in CODE, 124 past the deadline. It blocks; one watch looks twice a second

@@ -9,7 +9,7 @@ use crate::digest::Digest;
 use crate::ledger::Standing;
 use crate::probe::{self, Ask, RawFiles};
 use crate::question::{Axis, Question};
-use crate::record::{Outcome, RESULT_FILE, Record, Tier};
+use crate::record::{Outcome, RESULT_FILE, Record, Tier, complete_inputs};
 use crate::row;
 use crate::run::{Kind, Run, Session, Status};
 
@@ -120,6 +120,7 @@ impl Edition {
         for sealed in self.all_sealed()?.iter().filter(|sealed| sealed.session.kind == Kind::Block) {
             records.extend(self.records_of(sealed, question, standing));
         }
+        complete_inputs(&mut records);
         Ok(records)
     }
 

@@ -1,11 +1,13 @@
 //! Sealing: a session that came home is verified, freed of secrets, written aside and renamed into the record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Edition, StoreError, files, is_harmless, names, readable, sync_folder};
 use crate::digest::Digest;
+use crate::ledger::Happened;
 use crate::plan::{self, PlannedSession, PlannedTrial};
 use crate::probe::{self, Ask};
 use crate::question::Axis;
@@ -22,6 +24,18 @@ pub struct SealedSession {
     pub runs: Vec<SealedRun>,
 }
 
+impl SealedSession {
+    /// Returns what the ledger says of it.
+    pub fn event(&self) -> Happened {
+        let session = self.session.session.clone();
+        let runs: Vec<Digest> = self.runs.iter().map(|run| run.id).collect();
+        match &self.session.reason {
+            None => Happened::Finished { session, runs },
+            Some(reason) => Happened::Failed { session, reason: reason.clone(), runs },
+        }
+    }
+}
+
 /// A run that is in the record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SealedRun {
@@ -35,12 +49,13 @@ pub struct SealedRun {
 const COMPRESSION: i32 = 3;
 
 impl Edition {
-    /// Seals a session; `fetched` is a copy of its folder in the host's queue, `trials` maps folder names there to labels. A
-    /// session that is sealed already stays as it is, and is returned.
+    /// Seals a session; `fetched` is a copy of its folder in the host's queue, `trials` maps folder names there to labels. The
+    /// same session, sealed already, stays as it is and is returned.
     ///
     /// # Errors
     ///
-    /// A file that came home altered, a name that may not be stored, or a file that cannot be written.
+    /// A file that came home altered, another session that is sealed under this name, a name that may not be stored, or a file
+    /// that cannot be written.
     pub fn seal(
         &self,
         fetched: &Path,
@@ -49,18 +64,14 @@ impl Edition {
         ask: &Ask,
         previous: Option<&str>,
     ) -> Result<SealedSession, StoreError> {
+        let manifest_sha256 = verify_manifest(fetched)?;
         if self.folder.join(&planned.name).join("session.json").is_file() {
-            return self.sealed(&planned.name);
+            return self.sealed_before(fetched, planned, manifest_sha256);
         }
-        verify_manifest(fetched)?;
-        fs::create_dir_all(&self.aside).map_err(files("make the folder", &self.aside))?;
-        let aside = tempfile::Builder::new()
-            .prefix(&format!("{}-{}-", self.experiment, self.edition))
-            .tempdir_in(&self.aside)
-            .map_err(files("make a folder in", &self.aside))?;
+        let aside = self.make_aside()?;
         let trials = trial_folders(planned);
         let (written, redactions) = self.write_files(fetched, aside.path(), &trials)?;
-        let ended = ending(fetched);
+        let ended = ending(fetched, aside.path());
         let (mut session_files, mut trial_files) = (Files::new(), BTreeMap::<String, Files>::new());
         for (path, digest) in written {
             match trials.iter().find(|(_, label)| path.starts_with(&format!("{label}/"))) {
@@ -86,18 +97,29 @@ impl Edition {
             labbook: env!("CARGO_PKG_VERSION").to_owned(),
             rules: ask.rules.clone(),
             programs_sha256: ask.session_sha256.clone(),
+            manifest_sha256,
             redactions,
             files: session_files,
         };
         self.write_forms(aside.path(), &session, planned, axis, ask, trial_files, fetched)?;
-        sync_tree(aside.path())?;
-        let target = self.folder.join(&planned.name);
-        readable_folders(aside.path())?;
-        fs::rename(aside.path(), &target).map_err(files("rename into", &target))?;
-        // Renamed away: there is nothing left to remove.
-        let _ = aside.keep();
-        sync_folder(&self.folder)?;
+        publish(aside, &self.folder.join(&planned.name))?;
         self.sealed(&planned.name)
+    }
+
+    /// Returns the session that is sealed under the name of a fetched one, if it is that one.
+    fn sealed_before(
+        &self,
+        fetched: &Path,
+        planned: &PlannedSession,
+        manifest_sha256: Option<Digest>,
+    ) -> Result<SealedSession, StoreError> {
+        let sealed = self.sealed(&planned.name)?;
+        let folder = self.folder.join(&planned.name);
+        let same = sealed.session.manifest_sha256 == manifest_sha256
+            // Where the host had no room for a manifest, the number that the session drew for itself tells it from others.
+            && (manifest_sha256.is_some()
+                || fs::read(fetched.join("out/nonce")).ok() == fs::read(folder.join("raw/nonce")).ok());
+        if same { Ok(sealed) } else { Err(StoreError::Taken { path: folder }) }
     }
 
     /// Copies every file to its sealed place, without secrets; returns what was written, by sealed path.
@@ -117,25 +139,49 @@ impl Edition {
                 None => redactor.learn(&bytes),
             }
         }
-        let mut written = Files::new();
+        let argv = argument_lists(fetched, &paths)?;
+        argv.values().for_each(|list| redactor.learn(&list.join(&0)));
+        let mut arguments = BTreeMap::new();
         let mut redactions: Vec<Redaction> = Vec::new();
+        for (folder, list) in &argv {
+            let (clean, removed) = redactor.redact(&list.join(&0));
+            redactions.extend(removed);
+            let mut clean: Vec<Vec<u8>> = clean.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+            if clean.len() != list.len() {
+                // A secret that runs on into the next argument: nothing of such a list can be told apart any more.
+                clean = vec![REDACTED.as_bytes().to_vec(); list.len()];
+            }
+            arguments.insert(folder.as_str(), clean);
+        }
+        let mut written = Files::new();
         for path in &paths {
             let bytes = read(&fetched.join(path))?;
-            let (clean, removed) = match secret_variable(path) {
-                Some(name) => (
+            let (clean, removed) = match (secret_variable(path), argument(path)) {
+                (Some(name), _) => (
                     REDACTED.as_bytes().to_vec(),
                     vec![Redaction { name: name.to_owned(), digest: crate::redact::salted(&bytes, &self.salt()) }],
                 ),
-                None if path.ends_with("/environ") => redactor.redact_environ(&bytes, &clear),
-                None => redactor.redact(&bytes),
+                (None, Some((folder, index))) => (arguments[folder][index].clone(), Vec::new()),
+                (None, None) if path.ends_with("/environ") => redactor.redact_environ(&bytes, &clear),
+                (None, None) => redactor.redact(&bytes),
             };
             redactions.extend(removed);
             let sealed = sealed_path(path, trials);
             if !is_harmless(&sealed) {
                 return Err(StoreError::Name { name: sealed });
             }
-            written.insert(sealed.clone(), FileDigest { sha256: Digest::of(&clean), size: clean.len() as u64 });
-            write(&aside.join(stored_name(&sealed)), &stored_bytes(&sealed, clean)?)?;
+            // The names of sealed forms, and a name that two files of the host would get, are nobody's to take.
+            let form = trials.iter().any(|(_, label)| sealed == format!("{label}/run.json"));
+            let digest = FileDigest { sha256: Digest::of(&clean), size: clean.len() as u64 };
+            if form || written.insert(sealed.clone(), digest).is_some() {
+                return Err(StoreError::Taken { path: PathBuf::from(sealed) });
+            }
+            let stored = stored_bytes(&sealed, clean)?;
+            if stored_name(&sealed) != sealed {
+                let digest = FileDigest { sha256: Digest::of(&stored), size: stored.len() as u64 };
+                written.insert(stored_name(&sealed), digest);
+            }
+            write(&aside.join(stored_name(&sealed)), &stored)?;
         }
         redactions.sort();
         redactions.dedup();
@@ -242,13 +288,41 @@ fn secret_variable(path: &str) -> Option<&str> {
     (folder.rsplit('/').next() == Some("env") && is_secret_name(name)).then_some(name)
 }
 
-/// Returns why a session failed; `None` when it finished.
-fn ending(fetched: &Path) -> Option<String> {
-    let done = fs::read_to_string(fetched.join("done")).unwrap_or_default();
-    if done.trim() == "0" {
+/// Returns folder and index of a file that holds one argument: `argv/0003` is the third.
+fn argument(path: &str) -> Option<(&str, usize)> {
+    let (folder, name) = path.rsplit_once('/')?;
+    let number: usize = name.parse().ok().filter(|_| name.len() == 4)?;
+    (!path.starts_with("out/") && folder.rsplit('/').next() == Some("argv")).then_some((folder, number.checked_sub(1)?))
+}
+
+/// Returns the arguments of every command of a session, by folder: a flag and its secret are neighbours there.
+fn argument_lists(fetched: &Path, paths: &[String]) -> Result<BTreeMap<String, Vec<Vec<u8>>>, StoreError> {
+    let mut lists = BTreeMap::<String, Vec<Vec<u8>>>::new();
+    for path in paths {
+        let Some((folder, index)) = argument(path) else { continue };
+        let list = lists.entry(folder.to_owned()).or_default();
+        let bytes = read(&fetched.join(path))?;
+        // Sorted names count up from 0001; anything else was not made by labbook.
+        if list.len() != index || bytes.contains(&0) {
+            return Err(StoreError::Name { name: path.clone() });
+        }
+        list.push(bytes);
+    }
+    Ok(lists)
+}
+
+/// Returns whether the host says that the session finished.
+fn has_finished(fetched: &Path) -> bool {
+    fs::read_to_string(fetched.join("done")).is_ok_and(|done| done.trim() == "0")
+}
+
+/// Returns why a session failed, in words that are free of secrets already; `None` when it finished.
+fn ending(fetched: &Path, sealed: &Path) -> Option<String> {
+    if has_finished(fetched) {
         return None;
     }
-    let told = fs::read(fetched.join("out/fail")).unwrap_or_default();
+    let done = fs::read_to_string(fetched.join("done")).unwrap_or_default();
+    let told = fs::read(sealed.join("raw/fail")).unwrap_or_default();
     let told = crate::diagnostic::printable(&String::from_utf8_lossy(&told));
     Some(if told.is_empty() { format!("ended with code {}", crate::diagnostic::printable(done.trim())) } else { told })
 }
@@ -266,21 +340,43 @@ fn trial_ending(folder: &Path, session: &Session) -> Option<String> {
     }
 }
 
-/// Compares every file of `out/` with the host's manifest, where there is one (a disk that was full has none).
-fn verify_manifest(fetched: &Path) -> Result<(), StoreError> {
-    let Ok(manifest) = fs::read(fetched.join("out/manifest")) else { return Ok(()) };
-    for line in crate::script::output::manifest(&manifest).lines {
+/// Compares every file of `out/` with the host's manifest and returns the manifest's digest. Only a session that failed may have
+/// none: its disk may have been full.
+fn verify_manifest(fetched: &Path) -> Result<Option<Digest>, StoreError> {
+    let out = fetched.join("out");
+    let manifest = match fs::read(out.join("manifest")) {
+        Ok(manifest) => manifest,
+        Err(trouble) if trouble.kind() != io::ErrorKind::NotFound => return Err(files("read", &out)(trouble)),
+        Err(_) if has_finished(fetched) => {
+            return Err(StoreError::Manifest { what: "is absent, although the session finished".to_owned() });
+        }
+        Err(_) => return Ok(None),
+    };
+    let lines = crate::script::output::manifest(&manifest);
+    if let Some(line) = lines.unreadable.first() {
+        let what = format!("has a line that is none: `{}`", crate::diagnostic::printable(line));
+        return Err(StoreError::Manifest { what });
+    }
+    if lines.consumed != manifest.len() {
+        return Err(StoreError::Manifest { what: "is cut off".to_owned() });
+    }
+    let mut unlisted: BTreeSet<String> = regular_files(&out)?.into_iter().filter(|path| path != "manifest").collect();
+    for line in lines.lines {
         let path = line.path.to_string_lossy().into_owned();
         if !is_harmless(&path) {
             return Err(StoreError::Name { name: path });
         }
-        let found = Digest::of_file(&fetched.join("out").join(&path)).map(|(digest, _)| digest.to_string());
-        if found.as_ref().ok() != Some(&line.sha256) {
-            let found = found.unwrap_or_else(|_| "missing".to_owned());
+        // A link or a device is not what the host hashed.
+        let found = if unlisted.remove(&path) { Digest::of_file(&out.join(&path)).ok() } else { None };
+        let found = found.map_or_else(|| "missing".to_owned(), |(digest, _)| digest.to_string());
+        if found != line.sha256 {
             return Err(StoreError::Transfer { path, wanted: line.sha256, found });
         }
     }
-    Ok(())
+    match unlisted.pop_first() {
+        None => Ok(Some(Digest::of(&manifest))),
+        Some(path) => Err(StoreError::Transfer { path, wanted: "nothing of it".to_owned(), found: "there".to_owned() }),
+    }
 }
 
 /// Returns the relative paths of all regular files below a folder, sorted; links and devices are left out.
@@ -312,7 +408,7 @@ fn read(path: &Path) -> Result<Vec<u8>, StoreError> {
     fs::read(path).map_err(files("read", path))
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let folder = path.parent().expect("a file stands in a folder");
     fs::create_dir_all(folder).map_err(files("make the folder", folder))?;
     fs::write(path, bytes).map_err(files("write", path))?;
@@ -331,9 +427,37 @@ fn sync_tree(root: &Path) -> Result<(), StoreError> {
     sync_folder(root)
 }
 
-fn readable_folders(root: &Path) -> Result<(), StoreError> {
+/// Makes a folder that was written aside appear under its name, whole: by one rename, which replaces nothing.
+///
+/// # Errors
+///
+/// Something that stands under that name, or a rename that the system refuses.
+pub(super) fn publish(aside: tempfile::TempDir, target: &Path) -> Result<(), StoreError> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
     use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(root, fs::Permissions::from_mode(0o755)).map_err(files("change the mode of", root))
+
+    let folder = target.parent().expect("a record stands in a folder");
+    fs::create_dir_all(folder).map_err(files("make the folder", folder))?;
+    fs::set_permissions(aside.path(), fs::Permissions::from_mode(0o755))
+        .map_err(files("change the mode of", aside.path()))?;
+    sync_tree(aside.path())?;
+    let renamed = match renameat_with(CWD, aside.path(), CWD, target, RenameFlags::NOREPLACE) {
+        // Some network file systems know no such flag; a folder that is not empty is replaced by no rename.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) if fs::symlink_metadata(target).is_err() => {
+            fs::rename(aside.path(), target)
+        }
+        other => other.map_err(io::Error::from),
+    };
+    match renamed {
+        Ok(()) => {
+            // Renamed away: there is nothing left to remove.
+            let _ = aside.keep();
+            sync_folder(folder)
+        }
+        Err(_) if fs::symlink_metadata(target).is_ok() => Err(StoreError::Taken { path: target.to_owned() }),
+        Err(trouble) => Err(files("rename into", target)(trouble)),
+    }
 }
 
 pub(super) fn read_sealed(folder: &Path, sealed: &str) -> Option<Vec<u8>> {
