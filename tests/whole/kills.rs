@@ -1,15 +1,15 @@
 //! SIGKILL at any point: of labbook, of the runner, of the shell of a session, of the server; then `labbook run` again.
 //!
-//! Each target dies at [`points`] moments that are spread over a whole run by a fixed seed. `LABBOOK_KILL_POINTS=20` is the full
-//! set; the default fits into a minute or two.
+//! Each target dies at [`points`] moments that are spread over a whole run, with a fixed seed. `LABBOOK_KILL_POINTS=20` is the full
+//! set, which takes three minutes on two cores; the default takes less than one.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Child;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -62,20 +62,13 @@ fn tiny() -> Tiny<'static> {
     Tiny { levels: "[1]", ..Tiny::default() }
 }
 
-/// How long a run takes when nothing happens, on this machine as busy as it is.
-fn undisturbed() -> Duration {
-    static TOOK: OnceLock<Duration> = OnceLock::new();
-    *TOOK.get_or_init(|| {
-        let lab = tiny().lab();
-        let began = Instant::now();
-        run(&lab).success();
-        began.elapsed()
-    })
-}
+/// How many steps the sessions of a run have: each appends a line to its status.
+const STEPS: usize = 2 * 12;
+/// Longest time from a step to the kill; a step takes 10 to 500 ms.
+const JITTER_MS: u64 = 150;
 
 #[expect(clippy::print_stderr, reason = "how often a kill hit is part of the result")]
 fn at_points(target: Target) {
-    let whole = undisturbed();
     let next = AtomicUsize::new(0);
     let told = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -86,8 +79,7 @@ fn at_points(target: Target) {
                     if point >= points() {
                         return;
                     }
-                    let delay = whole.mul_f64(share(target, point));
-                    let outcome = at_point(target, delay);
+                    let outcome = at_point(target, moment(target, point));
                     told.lock().expect("no panic").push(outcome);
                 }
             });
@@ -104,21 +96,34 @@ fn at_points(target: Target) {
     assert!(hits * 2 >= told.len(), "only {hits} of {} kills hit a living {target:?}", told.len());
 }
 
-/// Which share of the run passes before the kill: evenly spread, each moved a little by a generator with a fixed seed.
-fn share(target: Target, point: usize) -> f64 {
+/// After how many steps of the run, and how long after the last of them, the kill comes: evenly spread over the run, and moved a
+/// little by a generator with a fixed seed. Steps rather than seconds, since a machine may be busy.
+fn moment(target: Target, point: usize) -> (usize, Duration) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(1 + target as u64 * 1000 + point as u64);
     state ^= state >> 30;
     state = state.wrapping_mul(0xbf58_476d_1ce4_e5b9);
     state ^= state >> 27;
-    let within = (state % 1000) as f64 / 1000.0;
-    (point as f64 + within) / points() as f64 * 0.9
+    (point * STEPS / points(), Duration::from_millis(state % JITTER_MS))
+}
+
+/// Returns how many steps have ended.
+fn steps(lab: &Lab) -> usize {
+    let root = lab.path(".labbook/host");
+    let Some(host) = folder_names(&root).into_iter().next() else { return 0 };
+    let queue = root.join(host).join("queue");
+    let lines =
+        |entry: &String| fs::read_to_string(queue.join(entry).join("out/status")).unwrap_or_default().lines().count();
+    folder_names(&queue).iter().map(lines).sum()
 }
 
 /// Kills once, then runs until all is there. Returns whether the kill hit, and how many invocations were needed.
-fn at_point(target: Target, delay: Duration) -> (bool, usize) {
+fn at_point(target: Target, (after, jitter): (usize, Duration)) -> (bool, usize) {
     let lab = tiny().lab();
     let mut first = spawn(&lab, &["run", SPEC]);
-    std::thread::sleep(delay);
+    while steps(&lab) < after && first.try_wait().expect("a child").is_none() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    std::thread::sleep(jitter);
     let hit = kill_one(&lab, target, &mut first);
     let mut told = ended(first);
     let mut invocations = 1;
@@ -126,7 +131,7 @@ fn at_point(target: Target, delay: Duration) -> (bool, usize) {
         invocations += 1;
         told = run(&lab);
     }
-    let place = format!("{target:?} after {delay:?} (hit: {hit}, {invocations} invocations)");
+    let place = format!("{target:?} {jitter:?} after step {after} (hit: {hit}, {invocations} invocations)");
     assert_eq!(told.status, 0, "{place}\n{}\n{}", told.out, told.err);
     assert_whole(&lab, &place);
     (hit, invocations)
