@@ -198,6 +198,100 @@ pub fn load(results: &Path, experiment: &str) -> Result<(Question, Vec<Record>),
     }
 }
 
+/// Hashes the files of every import again; returns what is wrong, a line each: the file, and what about it.
+///
+/// # Errors
+///
+/// A folder that cannot be listed.
+pub fn verify(results: &Path) -> Result<Vec<String>, ImportError> {
+    let mut wrong = Vec::new();
+    for experiment in folders_of(results)? {
+        let experiment = results.join(experiment);
+        for edition in folders_of(&experiment)? {
+            let folder = experiment.join(&edition);
+            if folder.join(RECORD).is_file() {
+                verify_one(&folder, &edition, &mut wrong)?;
+            } else if folder.join(MANIFEST).is_file() && !folder.join("ledger").exists() {
+                wrong.push(format!("{}: missing", folder.join(RECORD).display()));
+            }
+        }
+    }
+    Ok(wrong)
+}
+
+fn verify_one(folder: &Path, edition: &str, wrong: &mut Vec<String>) -> Result<(), ImportError> {
+    let path = folder.join(RECORD);
+    let receipt: Receipt = match read_inside(folder, RECORD).map(|bytes| serde_json::from_slice(&bytes)) {
+        Ok(Ok(receipt)) => receipt,
+        Ok(Err(trouble)) => {
+            wrong.push(format!("{}: altered: not the record of an import: {trouble}", path.display()));
+            return Ok(());
+        }
+        Err(trouble) => {
+            wrong.push(trouble.to_string());
+            return Ok(());
+        }
+    };
+    // The folder is named by the manifest, so that the receipt cannot vouch for another one.
+    let manifest = receipt.files.iter().find(|brought| brought.path == MANIFEST);
+    if manifest.is_none_or(|manifest| manifest.sha256.short(edition.len()) != edition) {
+        wrong.push(format!("{}: altered: it is not the record of import {edition}", path.display()));
+    }
+    for brought in &receipt.files {
+        match same_files(folder, std::slice::from_ref(brought)) {
+            Err(ImportError::File { path, trouble }) if trouble.kind() == io::ErrorKind::NotFound => {
+                wrong.push(format!("{}: missing", path.display()));
+            }
+            Err(trouble) => wrong.push(trouble.to_string()),
+            Ok(()) => {}
+        }
+    }
+    let known = |path: &str| path == RECORD || receipt.files.iter().any(|brought| brought.path == path);
+    for path in everything_below(folder)?.into_iter().filter(|path| !known(path)) {
+        wrong.push(format!("{}: not part of the record", folder.join(path).display()));
+    }
+    Ok(())
+}
+
+/// Returns the names of the folders in a folder, sorted; none where it is absent, none that are hidden, no links.
+fn folders_of(folder: &Path) -> Result<Vec<String>, ImportError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(trouble) if trouble.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(trouble) => return Err(file(folder, trouble)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|trouble| file(folder, trouble))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with('.') && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Returns the relative paths of what is below a folder and no folder itself, sorted; no link is followed.
+fn everything_below(root: &Path) -> Result<Vec<String>, ImportError> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        let here = root.join(&folder);
+        for entry in fs::read_dir(&here).map_err(|trouble| file(&here, trouble))? {
+            let entry = entry.map_err(|trouble| file(&here, trouble))?;
+            let path = folder.join(entry.file_name());
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(path);
+            } else {
+                found.push(path.to_string_lossy().into_owned());
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 fn load_one(folder: &Path, edition: &str) -> Result<(Question, Vec<Record>), ImportError> {
     let path = folder.join(RECORD);
     let receipt: Receipt = serde_json::from_slice(&read_plain(&path, MOST_MANIFEST_BYTES)?)

@@ -157,7 +157,7 @@ impl Ledger {
         let event = Event { format: crate::run::FORMAT, at: at.to_owned(), parents: self.heads(), happened };
         let bytes = bytes_of(&event);
         let digest = Digest::of(&bytes);
-        let compact: String = at.chars().filter(|character| character.is_ascii_alphanumeric()).collect();
+        let compact: String = at.chars().filter(char::is_ascii_alphanumeric).collect();
         let name = format!("{compact}-{}-{}.json", event.happened.word(), digest.short(8));
         self.events.insert(digest, event);
         (name, bytes)

@@ -48,6 +48,10 @@ pub(super) fn check(terminal: &mut Terminal) -> Answer {
             }
         }
     }
+    for line in crate::import::verify(&store.results()).map_err(|error| Failure::of(Exit::RunFailed, &error))? {
+        wrong += 1;
+        writeln!(terminal.out, "{}", printable(&line))?;
+    }
     if wrong > 0 {
         writeln!(terminal.err, "{wrong} files are not as they were sealed")?;
         return Ok(Exit::EvidenceSaysNo);
@@ -141,7 +145,10 @@ fn show_experiment(terminal: &mut Terminal, editions: &[Edition], format: Format
     let mut objects = Vec::new();
     for edition in editions {
         let standing = edition.sound_ledger().map_err(|error| failed(&error))?.standing();
-        let sealed = edition.all_sealed().map_err(|error| failed(&error))?;
+        let mut sealed = edition.all_sealed().map_err(|error| failed(&error))?;
+        // In the order of the plan; looks, which no plan has, come last.
+        let planned = |name: &String| standing.planned.iter().position(|other| other == name).unwrap_or(usize::MAX);
+        sealed.sort_by_key(|sealed| planned(&sealed.session.session));
         match format {
             Format::Text => {
                 let opened = frozen(edition)?;

@@ -69,6 +69,44 @@ fn altered_files_and_unknown_experiments_are_noticed() {
 }
 
 #[test]
+fn every_file_of_an_import_is_verified() {
+    let (_lab, path, results) = lab(MANIFEST);
+    assert_eq!(verify(&results).expect("no results"), [""; 0]);
+    fs::create_dir_all(results.join("quickstart/00000000/ledger")).expect("an edition, which is no import");
+    let folder = import(&path, &results, NOW).expect("imported").folder;
+    assert_eq!(verify(&results).expect("readable"), [""; 0]);
+    let told = |what: &str| {
+        let wrong = verify(&results).expect("readable");
+        assert!(wrong.len() == 1 && wrong[0].contains(what), "{what}: {wrong:?}");
+    };
+    for name in ["manifest.yaml", "oea.jsonl", "import.json"] {
+        let place = folder.join(name);
+        let sound = fs::read(&place).expect("a file");
+        for at in [0, sound.len() / 2] {
+            let mut flipped = sound.clone();
+            flipped[at] ^= 1;
+            fs::write(&place, flipped).expect("written");
+            // The receipt answers for the others and not for its own time and versions.
+            if name != "import.json" || at == 0 {
+                told(&format!("{name}: altered"));
+            }
+        }
+        fs::remove_file(&place).expect("removed");
+        told(&format!("{name}: missing"));
+        std::os::unix::fs::symlink("/etc/hostname", &place).expect("a link");
+        assert!(!verify(&results).expect("readable").is_empty(), "{name}");
+        fs::remove_file(&place).expect("removed");
+        fs::write(&place, sound).expect("written");
+    }
+    fs::write(folder.join("new.jsonl"), ROW).expect("written");
+    told("new.jsonl: not part of the record");
+    fs::remove_file(folder.join("new.jsonl")).expect("removed");
+    let receipt = fs::read_to_string(folder.join("import.json")).expect("text");
+    fs::write(folder.join("import.json"), receipt.replace("\"oea.jsonl\"", "\"../../x\"")).expect("written");
+    assert!(verify(&results).expect("readable").iter().any(|wrong| wrong.contains("../../x")));
+}
+
+#[test]
 fn several_imports_of_one_name_are_told_apart() {
     let (_lab, path, results) = lab(MANIFEST);
     let first = import(&path, &results, NOW).expect("imported");

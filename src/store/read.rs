@@ -135,7 +135,7 @@ impl Edition {
         for ((folder, label), SealedRun { id, run }) in session.trials.iter().zip(&sealed.runs) {
             let mut facts = of_session.clone();
             facts.extend(&probe::trial_facts(&raw, &format!("trials/{folder}"), &ask));
-            let result = view.sealed(&format!("{label}/{}", RESULT_FILE));
+            let result = view.sealed(&format!("{label}/{RESULT_FILE}"));
             records.push(Record {
                 id: *id,
                 experiment: self.experiment.clone(),

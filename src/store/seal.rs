@@ -140,7 +140,9 @@ impl Edition {
             }
         }
         let argv = argument_lists(fetched, &paths)?;
-        argv.values().for_each(|list| redactor.learn(&list.join(&0)));
+        for list in argv.values() {
+            redactor.learn(&list.join(&0));
+        }
         let mut arguments = BTreeMap::new();
         let mut redactions: Vec<Redaction> = Vec::new();
         for (folder, list) in &argv {

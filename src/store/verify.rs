@@ -126,7 +126,7 @@ impl Edition {
             look,
         };
         // The forms are found by name, so that a damaged one does not hide what is wrong beside it.
-        let (mut sound, mut altered) = (Vec::new(), Vec::new());
+        let (mut sound, mut altered, mut readable) = (Vec::new(), Vec::new(), BTreeSet::new());
         for path in found.iter().filter(|path| path.ends_with("/run.json") && path.matches('/').count() == 1) {
             let bytes = read_plain(&folder.join(path)).unwrap_or_default();
             let id = Digest::of(&bytes);
@@ -136,6 +136,7 @@ impl Edition {
                 listed.look.say(place(path), Wrong::Altered, runs);
             }
             if let Ok(run) = Run::parse(&bytes) {
+                readable.extend(path.split_once('/').map(|(label, _)| label));
                 if is_known { sound.push((id, run)) } else { altered.push((id, run)) }
             }
         }
@@ -154,9 +155,17 @@ impl Edition {
         if let Some(session) = &session {
             listed.check(&session.files, runs);
         }
-        let known = listed.known;
-        for path in found.into_iter().filter(|path| !known.contains(path)) {
-            look.say(place(&path), Wrong::Extra, &[]);
+        // A form that cannot be read is told; what it would have listed is not.
+        let is_trial = |label: &str| {
+            listed.known.contains(&format!("{label}/run.json")) || trials.iter().any(|(_, trial)| trial == label)
+        };
+        let judged = |path: &str| match path.split_once('/') {
+            Some((label, _)) if is_trial(label) => readable.contains(label),
+            _ => session.is_some(),
+        };
+        let extra: Vec<&String> = found.iter().filter(|path| !listed.known.contains(*path) && judged(path)).collect();
+        for path in extra {
+            look.say(place(path), Wrong::Extra, &[]);
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ use super::tiny::{
 
 /// How many moments each target dies at.
 fn points() -> usize {
-    std::env::var("LABBOOK_KILL_POINTS").ok().and_then(|text| text.parse().ok()).unwrap_or(5)
+    std::env::var_os("LABBOOK_KILL_POINTS").and_then(|text| text.to_str()?.parse().ok()).unwrap_or(5)
 }
 
 /// How often `labbook run` may be needed in all.

@@ -160,7 +160,7 @@ pub(crate) fn processes_of(folder: &Path) -> Vec<i32> {
             .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')));
         let inside =
             fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.to_string_lossy().starts_with(&needle));
-        if inside && !zombie && pid != std::process::id() as i32 {
+        if inside && !zombie && u32::try_from(pid) != Ok(std::process::id()) {
             found.push(pid);
         }
     }

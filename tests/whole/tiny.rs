@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::lab::{Lab, Told, processes_of};
 
 /// Long enough for a machine with other work; nothing waits this long when all is well.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The spec of a tiny experiment; the defaults compare the two real kernels.
 pub(crate) struct Tiny<'a> {
