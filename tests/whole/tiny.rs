@@ -173,6 +173,8 @@ pub(crate) fn events(lab: &Lab) -> Vec<Value> {
     let folder = lab.path(&edition(lab)).join("ledger");
     folder_names(&folder)
         .iter()
+        // What begins with a dot is being written.
+        .filter(|name| !name.starts_with('.'))
         .map(|name| {
             let event: Value = serde_json::from_slice(&fs::read(folder.join(name)).expect("an event")).expect("JSON");
             event["happened"].clone()
