@@ -79,6 +79,8 @@ fn at_step(under: Shell, victim: Victim, step: usize) {
     if matches!(victim, Victim::Runner | Victim::All) {
         bed.ended();
     }
+    // At the last step the runner may be at the second session already, which is then the one that was hit.
+    let moved_on = second.join("out").exists();
     assert_eq!(bed.run(), Some(0), "{victim:?} at {step}\n{}", bed.tell());
     if matches!(victim, Victim::Session | Victim::Server) {
         assert_eq!(bed.ended(), Some(0), "{victim:?} at {step}\n{}", bed.tell());
@@ -95,7 +97,9 @@ fn at_step(under: Shell, victim: Victim, step: usize) {
     let last = if matches!(victim, Victim::Runner | Victim::Server) { 9 } else { STEPS - 1 };
     let too_late = (victim == Victim::Server && server.is_none()) || seen >= last || session.is_none();
     assert!(too_late || !completed, "{victim:?} at {step} (saw {seen}) had no effect\n{}", bed.tell());
-    assert_eq!(read(&second.join("done")), "0\n", "{victim:?} at {step}\n{}", bed.tell());
+    let of_second = read(&second.join("done"));
+    let sound = of_second == "0\n" || (moved_on && of_second == "70\n");
+    assert!(sound, "{victim:?} at {step}: the second session ended with {of_second}\n{}", bed.tell());
 }
 
 /// The shell that runs a session of this host folder for this runner.
