@@ -12,11 +12,13 @@ use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::diagnostic::{Diagnostics, Style};
 
+mod bookkeeper;
 mod execute;
 mod infer;
 mod intend;
 mod keep;
 mod open;
+mod shown;
 
 /// How a command ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,23 +8,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use super::bookkeeper::Bookkeeper;
 use super::open::{Opened, open, open_all};
+use super::shown::Shown;
 use super::{Answer, Exit, Failure, Format, Terminal, infer};
 use crate::client::Place;
 use crate::digest::Digest;
 use crate::engine;
 use crate::host::{Host, Local};
-use crate::ledger::{Happened, Standing};
+use crate::ledger::Standing;
 use crate::plan::{self, Kind, PlannedSession};
-use crate::probe::Ask;
 use crate::question::Level;
 use crate::report::progress;
-use crate::runner::missing::{self, Missing};
-use crate::runner::{Drive, Ending, Event, Keeper, RunError, Sealed};
+use crate::runner::missing::Missing;
+use crate::runner::{Drive, Ending, Event, RunError};
 use crate::spec::{HostVia, Spec};
-use crate::store::{SealedSession, Store, StoreError, other_evidence};
-use crate::validity::{self, Severity};
-use crate::{diagnostic, rules, script};
+use crate::{diagnostic, script};
 
 /// What `labbook run` was asked for besides the spec.
 pub(super) struct Wish {
@@ -101,7 +100,7 @@ fn local_host(opened: &Opened) -> Result<Local, Failure> {
     Ok(Local::new(name, opened.root.join(".labbook/host")))
 }
 
-fn failed(error: impl std::error::Error) -> Failure {
+pub(super) fn failed(error: impl std::error::Error) -> Failure {
     Failure::of(Exit::RunFailed, &error)
 }
 
@@ -295,292 +294,6 @@ fn run_failure(error: &RunError, opened: &Opened) -> Failure {
         }
         _ => failure.hint(format!("`labbook run {spec}` goes on with what is missing")),
     }
-}
-
-/// Where events go: lines, a live footer, or JSON.
-struct Shown<'t> {
-    terminal: &'t mut Terminal,
-    format: Format,
-    footer: Option<indicatif::ProgressBar>,
-}
-
-impl<'t> Shown<'t> {
-    fn new(terminal: &'t mut Terminal, format: Format, missing: &Missing) -> Self {
-        let trials: usize = missing.sessions.iter().map(|session| session.trials.len()).sum();
-        let footer = (terminal.live && format == Format::Text && trials > 0).then(|| {
-            let bar = indicatif::ProgressBar::new(trials as u64);
-            let style = indicatif::ProgressStyle::with_template("{wide_msg} {pos}/{len} runs, {elapsed} so far")
-                .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar());
-            bar.set_style(style);
-            bar.enable_steady_tick(std::time::Duration::from_millis(250));
-            bar
-        });
-        Self { terminal, format, footer }
-    }
-
-    fn event(&mut self, event: &Event) {
-        if let Some(footer) = &self.footer {
-            match event {
-                Event::Session { session, .. } => footer.set_message(format!("{session}: starting the server")),
-                Event::Ready { session, .. } => footer.set_message(format!("{session}: measuring")),
-                Event::Trial { .. } => footer.inc(1),
-                Event::Requeued { .. } => footer.inc_length(1),
-                _ => {}
-            }
-        }
-        let text = match self.format {
-            Format::Json => serde_json::to_string(event).ok(),
-            Format::Text => progress::line(event),
-        };
-        let Some(text) = text else { return };
-        let out: &mut dyn Write =
-            if self.format == Format::Json { &mut *self.terminal.out } else { &mut *self.terminal.err };
-        let mut write = || {
-            let _ = writeln!(out, "{text}").and_then(|()| out.flush());
-        };
-        match &self.footer {
-            Some(footer) => footer.suspend(write),
-            None => write(),
-        }
-    }
-
-    fn clear(&mut self) {
-        if let Some(footer) = self.footer.take() {
-            footer.finish_and_clear();
-        }
-    }
-}
-
-/// Keeps the record of one invocation.
-struct Bookkeeper<'o> {
-    opened: &'o Opened,
-    standing: Standing,
-    inbox: Option<tempfile::TempDir>,
-    finished: usize,
-    failed: usize,
-}
-
-impl<'o> Bookkeeper<'o> {
-    /// Opens the record: freezes the design, registers the protocol, and notes what an interrupted invocation sealed and did
-    /// not note. The caller holds [`Campaign::lock`].
-    fn open(opened: &'o Opened) -> Result<Self, Failure> {
-        let edition = &opened.edition;
-        let plan = plan::plan(&opened.spec).to_json();
-        let mut inputs = Vec::new();
-        for path in opened.spec.files.keys() {
-            let bytes = fs::read(opened.spec_folder.join(path)).map_err(failed)?;
-            inputs.push((path.clone(), bytes));
-        }
-        edition.freeze(&opened.text, &inputs, &opened.spec.design(), &plan).map_err(failed)?;
-        edition.tidy().map_err(failed)?;
-        let mut keeper = Self { opened, standing: Standing::default(), inbox: None, finished: 0, failed: 0 };
-        keeper.refresh()?;
-        if keeper.standing.protocol.is_none() {
-            let files = edition.frozen().map_err(failed)?;
-            keeper.note(Happened::Registered { protocol: opened.spec.protocol(), files })?;
-        }
-        edition.reconcile(&now()).map_err(failed)?;
-        keeper.refresh()?;
-        Ok(keeper)
-    }
-
-    fn refresh(&mut self) -> Result<(), Failure> {
-        self.standing = self.opened.edition.sound_ledger().map_err(failed)?.standing();
-        Ok(())
-    }
-
-    fn note(&mut self, happened: Happened) -> Result<(), Failure> {
-        self.opened.edition.note(&now(), happened).map_err(failed)?;
-        self.refresh()
-    }
-
-    /// Plans what is missing and notes it.
-    fn plan(&mut self, wish: &Wish) -> Result<Missing, Failure> {
-        let spec = &self.opened.spec;
-        let blocks = self.standing.blocks.max(spec.question.repeats) + wish.more;
-        let mut spoiled = self.spoiled()?;
-        if let Some((block, because)) = &wish.redo {
-            let attempt = missing::latest_attempt(spec, *block, &self.standing);
-            if *block == 0 || *block > blocks {
-                return Err(Failure::new(Exit::Usage, format!("there is no block {block}: the plan has {blocks}")));
-            }
-            spoiled.insert((*block, attempt), because.clone());
-        }
-        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let primed = self.primed_arms(boot_id.trim())?;
-        let missing =
-            missing::missing(spec, blocks, &self.standing, &spoiled, &|arm| primed.iter().any(|primed| primed == arm));
-        for (block, attempt, reason) in &missing.superseded {
-            self.note(Happened::Superseded { block: *block, attempt: *attempt, reason: reason.clone() })?;
-        }
-        let sessions: Vec<String> = missing.sessions.iter().map(|session| session.name.clone()).collect();
-        let invocation = self.standing.invocations + 1;
-        if sessions.iter().any(|name| !self.standing.planned.contains(name)) || blocks > self.standing.blocks {
-            let reason = match (invocation, wish.more, missing.superseded.is_empty()) {
-                (1, ..) => "the first plan".to_owned(),
-                (_, 1.., _) => format!("{} more blocks", wish.more),
-                (_, _, false) => "another attempt at spoiled blocks".to_owned(),
-                _ => "what was missing".to_owned(),
-            };
-            self.note(Happened::Planned { sessions, blocks, invocation, reason })?;
-        }
-        if !missing.sessions.is_empty() {
-            let host = spec.hosts.first().cloned().unwrap_or_default();
-            self.note(Happened::Started { host, invocation })?;
-        }
-        Ok(missing)
-    }
-
-    /// Returns the attempts in which a session failed or a whole run is void, with the reason.
-    fn spoiled(&self) -> Result<BTreeMap<(u32, u32), String>, Failure> {
-        let mut spoiled = BTreeMap::new();
-        for sealed in self.opened.edition.all_sealed().map_err(failed)? {
-            let Some(block) = sealed.session.block else { continue };
-            let reason = sealed.session.reason.clone().or_else(|| self.void(&sealed));
-            if let Some(reason) = reason {
-                spoiled.entry((block, sealed.session.attempt)).or_insert(format!("`{}`: {reason}", sealed.session.arm));
-            }
-        }
-        Ok(spoiled)
-    }
-
-    /// Returns which rule takes a whole run of a session out.
-    fn void(&self, sealed: &SealedSession) -> Option<String> {
-        let records = self.opened.edition.records_of(sealed, &self.opened.spec.question, &self.standing);
-        records
-            .iter()
-            .flat_map(|record| validity::judge(record).into_iter().map(move |fired| (record, fired)))
-            .find_map(|(record, fired)| {
-                let whole = fired.severity == Severity::Void && fired.metric.is_none();
-                whole.then(|| format!("{} {}: {}", fired.rule, record.level, fired.message))
-            })
-    }
-
-    /// Returns the arms that finished a session since the host booted.
-    fn primed_arms(&self, boot_id: &str) -> Result<Vec<String>, Failure> {
-        let mut arms = Vec::new();
-        for sealed in self.opened.edition.all_sealed().map_err(failed)? {
-            let session = &sealed.session;
-            let observed = self.opened.edition.files_of(session).sealed("raw/host/boot-id").unwrap_or_default();
-            if session.reason.is_none()
-                && session.kind != crate::run::Kind::Look
-                && String::from_utf8_lossy(&observed).trim() == boot_id
-            {
-                arms.push(session.arm.clone());
-            }
-        }
-        Ok(arms)
-    }
-
-    /// Returns how many blocks have a sound attempt of every arm.
-    fn complete_blocks(&self) -> Result<u32, Failure> {
-        let spec = &self.opened.spec;
-        let spoiled = self.spoiled()?;
-        let complete = |block: &u32| {
-            let attempt = missing::latest_attempt(spec, *block, &self.standing);
-            let sessions = plan::retry_block(spec, *block, attempt);
-            !spoiled.contains_key(&(*block, attempt))
-                && sessions.iter().all(|session| self.standing.finished.contains_key(&session.name))
-        };
-        Ok((1..=self.standing.blocks).filter(complete).count() as u32)
-    }
-}
-
-impl Keeper for Bookkeeper<'_> {
-    fn is_sealed(&self, session: &str) -> bool {
-        self.standing.is_sealed(session)
-    }
-
-    fn seal(
-        &mut self,
-        session: &PlannedSession,
-        fetched: &Path,
-    ) -> Result<Sealed, Box<dyn std::error::Error + Send + Sync>> {
-        let sealed = seal(self.opened, session, fetched)?;
-        self.opened.edition.note(&now(), sealed.event())?;
-        self.standing = self.opened.edition.sound_ledger()?.standing();
-        self.inbox = None;
-        let failed = sealed.session.reason.clone();
-        if failed.is_some() {
-            self.failed += 1;
-        } else {
-            self.finished += 1;
-        }
-        let log = failed.as_ref().and_then(|_| self.opened.edition.files_of(&sealed.session).sealed("server.log"));
-        Ok(Sealed {
-            void: if failed.is_none() { self.void(&sealed) } else { None },
-            failed,
-            runs: sealed.runs.iter().map(|run| run.id.to_string()).collect(),
-            tail: log.map(|log| last_lines(&log)).unwrap_or_default(),
-        })
-    }
-
-    fn requeued(
-        &mut self,
-        block: u32,
-        attempt: u32,
-        because: &str,
-        sessions: &[PlannedSession],
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let edition = &self.opened.edition;
-        let reason = because.to_owned();
-        edition.note(&now(), Happened::Superseded { block, attempt: attempt - 1, reason })?;
-        let planned = Happened::Planned {
-            sessions: sessions.iter().map(|session| session.name.clone()).collect(),
-            blocks: self.standing.blocks,
-            invocation: self.standing.invocations,
-            reason: format!("another attempt at block {block}: {because}"),
-        };
-        edition.note(&now(), planned)?;
-        self.standing = edition.sound_ledger()?.standing();
-        Ok(())
-    }
-
-    fn inbox(&mut self, session: &str) -> Result<PathBuf, Box<dyn std::error::Error + Send + Sync>> {
-        let inbox = Store::new(&self.opened.root).inbox()?;
-        let path = inbox.path().join(session);
-        self.inbox = Some(inbox);
-        Ok(path)
-    }
-}
-
-fn seal(opened: &Opened, session: &PlannedSession, fetched: &Path) -> Result<SealedSession, StoreError> {
-    let question = &opened.spec.question;
-    let previous = previous_arm(&opened.spec, session);
-    let ask = Ask {
-        engine: opened.spec.server.engine,
-        factor: question.factor.clone(),
-        evidence: question.evidence.get(&session.arm).map(|evidence| evidence.log.clone()),
-        other_evidence: other_evidence(question, &session.arm),
-        salt: opened.edition.salt(),
-        block: session.block,
-        position: session.position,
-        previous: previous.clone(),
-        session_sha256: script::digest(),
-        rules: rules::VERSION.to_string(),
-    };
-    opened.edition.seal(fetched, session, question.axis, &ask, previous.as_deref())
-}
-
-/// Returns the arm that ran before a session in its block.
-fn previous_arm(spec: &Spec, session: &PlannedSession) -> Option<String> {
-    let block = session.block?;
-    let before = session.position.checked_sub(1)?;
-    plan::retry_block(spec, block, session.attempt)
-        .into_iter()
-        .find(|other| other.position == before)
-        .map(|other| other.arm)
-}
-
-/// Returns the last lines of a log, for a failure that is told at once.
-fn last_lines(log: &[u8]) -> Vec<String> {
-    let text = String::from_utf8_lossy(log);
-    let lines: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(diagnostic::printable).collect();
-    lines[lines.len().saturating_sub(5)..].iter().map(|line| line.chars().take(160).collect()).collect()
-}
-
-fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Launches one arm once.
