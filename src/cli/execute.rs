@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::bookkeeper::Bookkeeper;
 use super::open::{Opened, open, open_all};
 use super::shown::Shown;
-use super::{Answer, Exit, Failure, Format, Terminal, infer};
+use super::{Answer, Exit, Failure, Format, Terminal, infer, intend};
 use crate::client::Place;
 use crate::digest::Digest;
 use crate::engine;
@@ -76,6 +76,40 @@ impl Campaign {
             Err(fs::TryLockError::Error(error)) => return Err(cannot(error)),
         }
         Ok(file)
+    }
+
+    /// Queues what is missing, starts the host's runner and, unless asked to leave at once, follows it to the end.
+    fn drive(
+        &self,
+        keeper: &mut Bookkeeper,
+        missing: &Missing,
+        shown: &mut Shown,
+        detach: bool,
+    ) -> Result<Ending, Failure> {
+        if missing.sessions.is_empty() {
+            return Ok(Ending::Complete);
+        }
+        let opened = &self.opened;
+        let interrupted = Arc::new(AtomicBool::new(false));
+        listen(&interrupted)?;
+        let labbook = self.program.display().to_string();
+        let port = engine::port_of(&opened.spec.edition());
+        let mut report = |event: &Event| shown.event(event);
+        let mut drive = Drive {
+            spec: &opened.spec,
+            host: &self.host,
+            folder: self.folder.clone(),
+            place: Place { spec_folder: &opened.spec_folder, labbook: &labbook, port },
+            keeper,
+            report: &mut report,
+            interrupted: &interrupted,
+        };
+        let ending = drive
+            .queue(&missing.sessions)
+            .and_then(|()| drive.start())
+            .and_then(|()| if detach { Ok(Ending::Detached) } else { drive.follow(&missing.sessions, &missing.begun) });
+        shown.clear();
+        ending.map_err(|error| run_failure(&error, opened))
     }
 }
 
@@ -201,8 +235,6 @@ fn carry_out(
 ) -> Answer {
     let began = Instant::now();
     let opened = &campaign.opened;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    listen(&interrupted)?;
     let mut shown = Shown::new(terminal, format, missing);
     shown.event(&Event::Plan {
         experiment: opened.edition.experiment.clone(),
@@ -212,36 +244,12 @@ fn carry_out(
         levels: opened.spec.question.levels.len(),
         sessions: missing.sessions.len(),
         trials: missing.sessions.iter().map(|session| session.trials.len()).sum(),
-        estimate_s: None,
+        estimate_s: (!missing.sessions.is_empty())
+            .then(|| plan::cost(&opened.spec, &missing.sessions, &intend::timings(opened)).total_s()),
     });
     shown.event(&Event::Host { host: campaign.host.name().to_owned(), folder: campaign.folder.display().to_string() });
     let attach_with = format!("labbook attach {}", opened.path.display());
-    let ending = if missing.sessions.is_empty() {
-        Ok(Ending::Complete)
-    } else {
-        let labbook = campaign.program.display().to_string();
-        let place = Place {
-            spec_folder: &opened.spec_folder,
-            labbook: &labbook,
-            port: engine::port_of(&opened.spec.edition()),
-        };
-        let mut report = |event: &Event| shown.event(event);
-        let mut drive = Drive {
-            spec: &opened.spec,
-            host: &campaign.host,
-            folder: campaign.folder.clone(),
-            place,
-            keeper: &mut keeper,
-            report: &mut report,
-            interrupted: &interrupted,
-        };
-        drive
-            .queue(&missing.sessions)
-            .and_then(|()| drive.start())
-            .and_then(|()| if detach { Ok(Ending::Detached) } else { drive.follow(&missing.sessions, &missing.begun) })
-    };
-    shown.clear();
-    let ending = ending.map_err(|error| run_failure(&error, opened))?;
+    let ending = campaign.drive(&mut keeper, missing, &mut shown, detach)?;
     if ending == Ending::Detached {
         shown.event(&Event::Detached { attach: attach_with });
         return Ok(if detach { Exit::Done } else { Exit::Interrupted });
@@ -338,29 +346,8 @@ fn follow_look(
     missing: &Missing,
     format: Format,
 ) -> Result<(), super::Trouble> {
-    let opened = &campaign.opened;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    listen(&interrupted)?;
-    let labbook = campaign.program.display().to_string();
-    let place =
-        Place { spec_folder: &opened.spec_folder, labbook: &labbook, port: engine::port_of(&opened.spec.edition()) };
     let mut shown = Shown::new(terminal, format, missing);
-    let mut report = |event: &Event| shown.event(event);
-    let mut drive = Drive {
-        spec: &opened.spec,
-        host: &campaign.host,
-        folder: campaign.folder.clone(),
-        place,
-        keeper: &mut keeper,
-        report: &mut report,
-        interrupted: &interrupted,
-    };
-    let ending = drive
-        .queue(&missing.sessions)
-        .and_then(|()| drive.start())
-        .and_then(|()| drive.follow(&missing.sessions, &missing.begun));
-    shown.clear();
-    match ending.map_err(|error| run_failure(&error, opened))? {
+    match campaign.drive(&mut keeper, missing, &mut shown, false)? {
         Ending::Detached => Err(Failure::new(Exit::Interrupted, "left before the look was over")
             .hint("it is brought home by the next `labbook run`, `try` or `attach`")
             .into()),

@@ -88,10 +88,14 @@ pub(super) fn plan(terminal: &mut Terminal, path: &Path, commands: bool, format:
 
 /// Returns how long sessions took and how far blocks spread, from this experiment's own record where there is one.
 fn known_from_before(opened: &Opened) -> (Timings, Spread) {
-    let spec = &opened.spec;
-    let timings = measured_timings(opened).unwrap_or_else(|| Timings::assumed(spec));
+    let timings = timings(opened);
     let spread = measured_spread(opened).unwrap_or_else(Spread::assumed);
     (timings, spread)
+}
+
+/// Returns how long the parts of a session take, from this experiment's own record where there is one.
+pub(super) fn timings(opened: &Opened) -> Timings {
+    measured_timings(opened).unwrap_or_else(|| Timings::assumed(&opened.spec))
 }
 
 fn headline_metric(opened: &Opened) -> Metric {
