@@ -55,7 +55,7 @@ pub trait Host {
     /// Puts a session in the queue of a host folder, whole or not at all.
     fn queue(&self, folder: &Path, sequence: u16, session: &SessionInput) -> Result<(), HostError>;
 
-    /// Puts a program in place; like [`Host::place`], and it may be executed.
+    /// Puts a program in place, whole or not at all; one that is there already stays.
     fn place_program(&self, path: &Path, program: &Path) -> Result<(), HostError>;
 
     /// Starts the runner of a host folder and returns at once; a second start while one lives is harmless.

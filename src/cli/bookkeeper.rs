@@ -31,7 +31,7 @@ pub(super) struct Bookkeeper<'o> {
 
 impl<'o> Bookkeeper<'o> {
     /// Opens the record: freezes the design, registers the protocol, and notes what an interrupted invocation sealed and did
-    /// not note. The caller holds [`Campaign::lock`].
+    /// not note. The caller holds the lock of the edition.
     pub(super) fn open(opened: &'o Opened) -> Result<Self, Failure> {
         let edition = &opened.edition;
         let plan = plan::plan(&opened.spec).to_json();
