@@ -344,7 +344,14 @@ pub fn main() -> ExitCode {
             Exit::Usage
         }
     };
-    let _ = terminal.out.flush();
+    let exit = match terminal.out.flush() {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let failure = Failure::of(Exit::RunFailed, &error).hint("the output is not complete");
+            let _ = terminal.err.write_all(failure.render().as_bytes());
+            failure.exit
+        }
+        _ => exit,
+    };
     ExitCode::from(exit as u8)
 }
 
@@ -372,7 +379,9 @@ fn dispatch(command: Command, terminal: &mut Terminal) -> Answer {
         Command::Import { files } => infer::import(terminal, &files),
         Command::Pocket { instrument } => pocket(instrument),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "labbook", &mut terminal.out);
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "labbook", &mut script);
+            terminal.out.write_all(&script)?;
             Ok(Exit::Done)
         }
     }

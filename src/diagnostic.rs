@@ -170,6 +170,15 @@ pub fn printable(text: &str) -> String {
     line
 }
 
+/// Returns lines from elsewhere with nothing in them that could steer a terminal.
+pub fn printable_lines(text: &str) -> String {
+    let steers = |character: char| {
+        (character.is_control() && character != '\n')
+            || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.replace(steers, "\u{fffd}")
+}
+
 /// Returns the candidate that a person most likely meant by `found`, if one is close.
 pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // 0.8 accepts one or two slips in words of our lengths, and nothing between unrelated keys.

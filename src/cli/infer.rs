@@ -10,7 +10,7 @@ use crate::finding::{ClaimVerdict, Findings, Outcome};
 use crate::metric::Metric;
 use crate::question::Question;
 use crate::record::{Record, Tier};
-use crate::report::{comparison as report, pair as pair_report};
+use crate::report::{comparison as report, pair as pair_report, record as record_report};
 use crate::store::{Edition, SealedRun, SealedSession, Store};
 use crate::{import as imports, rules};
 
@@ -49,7 +49,9 @@ pub(super) fn compare(terminal: &mut Terminal, what: &str, require_verdict: bool
     let findings = Findings::of(&question, &records);
     match format {
         Format::Json => writeln!(terminal.out, "{:#}", findings.to_json(question.axis))?,
-        Format::Text => write!(terminal.out, "{}", report::render(&question, &findings))?,
+        Format::Text => {
+            write!(terminal.out, "{}{}", report::render(&question, &findings), record_report::set_aside(&records))?;
+        }
     }
     Ok(exit_of(&findings, require_verdict))
 }
@@ -63,8 +65,7 @@ fn question_and_records(terminal: &mut Terminal, what: &str) -> Result<(Question
         if !opened.edition.exists() {
             return Err(no_edition(&opened).into());
         }
-        let records = keep::records(&opened)?;
-        return Ok((opened.spec.question, records));
+        return registered(terminal, &opened);
     }
     let root = lab_folder(Path::new("."))?;
     let store = Store::new(&root);
@@ -72,8 +73,7 @@ fn question_and_records(terminal: &mut Terminal, what: &str) -> Result<(Question
     if spec.is_file() {
         let opened = open(terminal, &spec)?;
         if opened.edition.exists() {
-            let records = keep::records(&opened)?;
-            return Ok((opened.spec.question, records));
+            return registered(terminal, &opened);
         }
         if store.editions(what).is_ok_and(|editions| !editions.is_empty()) {
             return Err(no_edition(&opened).into());
@@ -84,6 +84,7 @@ fn question_and_records(terminal: &mut Terminal, what: &str) -> Result<(Question
     match editions.as_slice() {
         [] => imports::load(&store.results(), what).map_err(|error| failed(&error)),
         [edition] => {
+            sound(edition)?;
             let frozen = frozen(edition)?;
             let standing = edition.sound_ledger().map_err(|error| failed(&error))?.standing();
             let records = edition.records(&frozen.question, &standing).map_err(|error| failed(&error))?;
@@ -96,6 +97,36 @@ fn question_and_records(terminal: &mut Terminal, what: &str) -> Result<(Question
             Err(failure.hint(format!("restore experiments/{what}.yaml; the editions are {}", names.join(", "))).into())
         }
     }
+}
+
+/// Returns the question as it was registered before the first start, and the records of the edition. What the spec says by now
+/// about claims, margin or headline changes nothing that was measured already.
+fn registered(terminal: &mut Terminal, opened: &Opened) -> Result<(Question, Vec<Record>), Trouble> {
+    sound(&opened.edition)?;
+    let registered = frozen(&opened.edition)?;
+    if registered.protocol() != opened.spec.protocol() {
+        writeln!(
+            terminal.err,
+            "warning: claims, margin, headline or repeats of `{}` were changed after they were registered;\n         \
+             judged by what was registered before the first start\n",
+            opened.path.display()
+        )?;
+    }
+    Ok((registered.question, keep::records(opened)?))
+}
+
+/// Returns only where every byte of an edition is as it was sealed.
+fn sound(edition: &Edition) -> Result<(), Failure> {
+    let problems = edition.verify().map_err(|error| Failure::of(Exit::RunFailed, &error))?;
+    let Some(first) = problems.first() else { return Ok(()) };
+    let what = format!(
+        "{} files of `{}` are not as they were sealed, the first `{}` ({})",
+        problems.len(),
+        edition.experiment,
+        crate::diagnostic::printable(&first.path),
+        first.wrong.word()
+    );
+    Err(Failure::new(Exit::EvidenceSaysNo, what).hint("nothing is compared; `labbook check` names every file"))
 }
 
 fn no_edition(opened: &Opened) -> Failure {
@@ -133,9 +164,9 @@ fn exit_of(findings: &Findings, require_verdict: bool) -> Exit {
 
 /// Shows the comparison that a run ends with.
 pub(super) fn show(terminal: &mut Terminal, opened: &Opened) -> Result<(), Trouble> {
-    let records = keep::records(opened)?;
-    let findings = Findings::of(&opened.spec.question, &records);
-    write!(terminal.out, "{}", report::render(&opened.spec.question, &findings))?;
+    let (question, records) = registered(terminal, opened)?;
+    let findings = Findings::of(&question, &records);
+    write!(terminal.out, "{}{}", report::render(&question, &findings), record_report::set_aside(&records))?;
     Ok(())
 }
 

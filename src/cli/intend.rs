@@ -7,6 +7,7 @@ use super::open::{Opened, open, read_spec};
 use super::{Answer, Exit, Failure, Format, Terminal};
 use crate::client::Place;
 use crate::comparison::{BlockValue, Comparison, Condition};
+use crate::diagnostic::printable_lines;
 use crate::engine;
 use crate::init::{self, Written};
 use crate::metric::Metric;
@@ -41,7 +42,7 @@ pub(super) fn check(terminal: &mut Terminal, specs: &[PathBuf], resolved: bool) 
     for path in specs {
         match read_spec(terminal, path) {
             Ok((spec, _)) if resolved => write!(terminal.out, "{}", spec.resolved_yaml())?,
-            Ok((spec, _)) => writeln!(terminal.out, "{}", report::plan::check(&spec).trim_end())?,
+            Ok((spec, _)) => writeln!(terminal.out, "{}", printable_lines(report::plan::check(&spec).trim_end()))?,
             // One wrong spec does not hide the next.
             Err(super::Trouble::Text(diagnostics)) => {
                 writeln!(terminal.err, "{}\n", diagnostics.render(terminal.style))?;
@@ -66,7 +67,7 @@ pub(super) fn plan(terminal: &mut Terminal, path: &Path, commands: bool, format:
         Format::Text => {
             let view =
                 PlanView { spec, plan: &plan, cost, timings: &timings, spread: &spread, effect, commands: &commands };
-            write!(terminal.out, "{}", report::plan::plan(&view))?;
+            write!(terminal.out, "{}", printable_lines(&report::plan::plan(&view)))?;
         }
         Format::Json => {
             let mut object = plan.to_json();

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::{Exit, Failure, Terminal, Trouble};
+use crate::diagnostic::printable;
 use crate::spec::{self, Lab, Spec};
 use crate::store::{Edition, Store};
 use crate::yaml;
@@ -81,6 +82,13 @@ pub(super) fn read_spec(terminal: &mut Terminal, path: &Path) -> Result<(Spec, S
     })?;
     let source = yaml::source(path.display().to_string(), &text);
     let (spec, warnings) = spec::parse(&source, &folder_of(path))?;
+    // A spec is frozen into the record as it is, so that a secret in it would be published.
+    if let Some(secret) = crate::redact::redact(text.as_bytes(), "").1.first() {
+        let what = format!("`{}` holds what looks like a secret: `{}`", path.display(), printable(&secret.name));
+        return Err(Failure::new(Exit::Usage, what)
+            .hint("specs are stored in clear: let the host export it instead")
+            .into());
+    }
     if !warnings.problems.is_empty() {
         writeln!(terminal.err, "{}\n", warnings.render(terminal.style))?;
     }

@@ -20,12 +20,12 @@ pub fn line(event: &Event) -> Option<String> {
         Event::Ready { session, seconds } => ("READY", format!("{} {session}", bracketed(*seconds))),
         Event::Trial { session, trial, value, unit, ttft_ms, completed, asked, seconds, fired, .. } => {
             let shown = value.map_or_else(|| "no value".to_owned(), |value| format!("{} {unit}", significant(value)));
-            let ttft = ttft_ms.map_or_else(String::new, |ttft| format!("  TTFT p50 {} ms", significant(ttft)));
+            let ttft = ttft_ms.map_or_else(String::new, |ttft| format!(" ttft {}ms", significant(ttft)));
             let word = if fired.is_empty() { "OK" } else { "FIRED" };
             let rules = if fired.is_empty() { String::new() } else { format!("  {}", fired.join(" ")) };
             let done = completed.map_or_else(|| "?".to_owned(), |completed| completed.to_string());
             let place = format!("{session} {trial}");
-            (word, format!("{} {place:<22} {shown:>12}{ttft}  {done}/{asked}{rules}", bracketed(*seconds)))
+            (word, format!("{} {place:<22} {shown:>11}{ttft} {done}/{asked}{rules}", bracketed(*seconds)))
         }
         Event::Sealed { session, status, reason, runs, tail } => {
             if status == "finished" {
@@ -140,7 +140,7 @@ pub fn significant(value: f64) -> String {
 }
 
 fn bracketed(seconds: f64) -> String {
-    format!("[{seconds:>7.1}s]")
+    format!("[{seconds:>6.1}s]")
 }
 
 #[cfg(test)]

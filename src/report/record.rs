@@ -101,6 +101,30 @@ fn outcome_word(outcome: &Outcome) -> &'static str {
 }
 
 /// Returns the last column of a run's line, and the reason that stands below.
+/// Returns what was measured and does not count, and why; nothing where everything counts.
+pub fn set_aside(records: &[Record]) -> String {
+    let mut reasons: Vec<(Option<u32>, u32, String)> = Vec::new();
+    for record in records {
+        let why = match &record.outcome {
+            Outcome::Superseded(why) => format!("superseded: {why}"),
+            Outcome::Excluded(why) => format!("excluded: {why}"),
+            Outcome::Finished | Outcome::Failed(_) => continue,
+        };
+        if !reasons
+            .iter()
+            .any(|(block, attempt, known)| (*block, *attempt, known) == (record.block, record.attempt, &why))
+        {
+            reasons.push((record.block, record.attempt, why));
+        }
+    }
+    let mut text = String::new();
+    for (block, attempt, why) in &reasons {
+        let block = block.map_or_else(|| "?".to_owned(), |block| block.to_string());
+        let _ = writeln!(text, "measured and not counted: block {block}, attempt {attempt}, {}", printable(why));
+    }
+    text
+}
+
 fn note(record: &Record) -> (String, Option<String>) {
     match &record.outcome {
         Outcome::Finished => {

@@ -194,8 +194,7 @@ pub(super) fn too_good(curve: &Curve) -> Vec<(Level, Fault)> {
     suspect
         .map(|point| {
             let message = format!("an effect of {:+.1} % needs a second measurement", (point.ratio() - 1.0) * 100.0);
-            let help =
-                "run both arms again in blocks, at least an hour later: `labbook run SPEC --more 3`";
+            let help = "run both arms again in blocks, at least an hour later: `labbook run SPEC --more 3`";
             (point.level.clone(), Fault::new(Severity::Claim, message, help))
         })
         .collect()
