@@ -133,7 +133,7 @@ fn complete(
     let edition = key.edition.as_ref().map_or(String::new(), |edition| format!(" of edition `{edition}`"));
     let message = format!("{} of {planned} runs of `{arm}` at {level}{edition}", passes.len());
     let help = if key.experiment == question.experiment {
-        "run what is missing: `labbook run`, or exclude the block with a reason".to_owned()
+        "run what is missing: `labbook run SPEC`".to_owned()
     } else {
         format!(
             "runs of experiment `{}` share no block with this one: measure both arms in one experiment",
@@ -162,7 +162,7 @@ fn missing_blocks(question: &Question, blocks: &[Block], reasons: &mut Reasons) 
     }
     for block in (1..=question.repeats).filter(|block| !seen.contains(block)) {
         let message = format!("planned block without a run ({} blocks are planned)", question.repeats);
-        let help = "run what is missing: `labbook run`, or exclude the block with a reason".to_owned();
+        let help = "run what is missing: `labbook run SPEC`".to_owned();
         reasons.add("S03", Severity::Block, Some(block), message, help);
     }
 }
