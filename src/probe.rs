@@ -11,6 +11,7 @@ mod gpu;
 mod host;
 mod info;
 mod log;
+mod scheduling;
 mod server;
 mod workload;
 
@@ -138,6 +139,7 @@ pub fn session_facts(files: &RawFiles, ask: &Ask) -> Fingerprint {
     let info = info::Info::read(files);
     server::source(files, ask, &info, &mut facts);
     server::process(files, ask, &mut facts);
+    scheduling::facts(files, &mut facts);
     server::readiness(files, &mut facts);
     server::evidence(files, ask, &mut facts);
     info.resolved(&mut facts);

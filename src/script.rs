@@ -55,7 +55,7 @@
 //! | `nonce` | 32 hex: the runner's 16, then the session's |
 //! | `programs-sha256` | [`digest`] as observed on the host |
 //! | `server.log` `server.pid` `exit` `how` | stdout and stderr; `PID STARTTIME`; code as the shell saw it; `term`, `kill`, `itself`. `exit` and `how` are absent in a swept session: no parent was left to see them |
-//! | `proc/PID/…` `proc-after/PID/…` | `cmdline environ stat limits comm exe cwd`, and before the trials `exe-sha256 maps-so`, of the server, its descendants and whatever carries the nonce |
+//! | `proc/PID/…` `proc-after/PID/…` | `cmdline environ stat status limits comm exe cwd`, and before the trials `exe-sha256 maps-so`, of the server, its descendants and whatever carries the nonce |
 //! | `host/…` `host-after/…` | `boot-id loadavg`; before the trials also `machine-id-sha256 uname cpuinfo-model cores meminfo governor numa nofile affinity slurm`, absent where not observable |
 //! | `gpu/…` `gpu-after/…` | `smi.csv smi-q.xml topo apps.csv`, and `gpu/idle-mib` from before the start |
 //! | `http/NAME` `http/NAME.code` | each line of `info`; `http-after/` likewise; `http/generate{,.code,-s}`; code 000 is no answer |

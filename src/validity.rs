@@ -467,8 +467,8 @@ fn cache_hits(run: &Run<'_>) -> Vec<Fired> {
         "{cached} of {prompt} prompt tokens ({:.1} %) came from the cache, although the prompts are random",
         100.0 * cached / prompt
     );
-    let help =
-        "flush the cache after the warm-up, give each pass its own seed, and share no prompt between warm-up and run";
+    let help = "flush the cache after the warm-up and share no prompt between warm-up and run; where the prompts are so short that they \
+         share their first tokens by chance, make `input_tokens` longer";
     vec![fired("S20", Severity::Void, message, help)]
 }
 

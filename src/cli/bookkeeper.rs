@@ -15,6 +15,7 @@ use crate::plan::{self, PlannedSession};
 use crate::probe::Ask;
 use crate::runner::missing::{self, Missing};
 use crate::runner::{Keeper, Sealed};
+use crate::script::output;
 use crate::spec::Spec;
 use crate::store::{SealedSession, Store, StoreError, other_evidence};
 use crate::validity::{self, Severity};
@@ -105,7 +106,8 @@ impl<'o> Bookkeeper<'o> {
         let mut spoiled = BTreeMap::new();
         for sealed in self.opened.edition.all_sealed().map_err(failed)? {
             let Some(block) = sealed.session.block else { continue };
-            let reason = sealed.session.reason.clone().or_else(|| self.void(&sealed));
+            let reason =
+                sealed.session.reason.clone().or_else(|| self.void(&sealed)).or(self.torn(&sealed).map_err(failed)?);
             if let Some(reason) = reason {
                 spoiled.entry((block, sealed.session.attempt)).or_insert(format!("`{}`: {reason}", sealed.session.arm));
             }
@@ -123,6 +125,27 @@ impl<'o> Bookkeeper<'o> {
                 let whole = fired.severity == Severity::Void && fired.metric.is_none();
                 whole.then(|| format!("{} {}: {}", fired.rule, record.level, fired.message))
             })
+    }
+
+    /// Returns why a session does not belong to the sessions before it in its block: a block is back to back, and what was resumed
+    /// much later is another day's measurement.
+    fn torn(&self, sealed: &SealedSession) -> Result<Option<String>, StoreError> {
+        let session = &sealed.session;
+        let before = |other: &SealedSession| {
+            let other = &other.session;
+            (other.block, other.attempt, other.position + 1) == (session.block, session.attempt, session.position)
+        };
+        let Some(other) = self.opened.edition.all_sealed()?.into_iter().find(before) else {
+            return Ok(None);
+        };
+        let status = |sealed: &SealedSession| {
+            let files = self.opened.edition.files_of(&sealed.session);
+            output::status(&files.sealed("raw/status").or_else(|| files.sealed("status")).unwrap_or_default()).lines
+        };
+        let (other_lines, own_lines) = (status(&other), status(sealed));
+        let Some((end, start)) = other_lines.last().zip(own_lines.first()) else { return Ok(None) };
+        Ok(missing::torn(end.utc, start.utc)
+            .map(|gap| format!("it began {gap} after `{}` had ended, and a block is back to back", other.session.arm)))
     }
 
     /// Returns the arms that finished a session since the host booted.
@@ -177,7 +200,10 @@ impl Keeper for Bookkeeper<'_> {
         }
         let log = failed.as_ref().and_then(|_| self.opened.edition.files_of(&sealed.session).sealed("server.log"));
         Ok(Sealed {
-            void: if failed.is_none() { self.void(&sealed) } else { None },
+            void: match &failed {
+                None => self.void(&sealed).or(self.torn(&sealed)?),
+                Some(_) => None,
+            },
             failed,
             runs: sealed.runs.iter().map(|run| run.id.to_string()).collect(),
             tail: log.map(|log| last_lines(&log)).unwrap_or_default(),

@@ -93,10 +93,17 @@ pub fn owned(key: &FactKey) -> Vec<String> {
     }
 }
 
-/// Returns the resolved setting that states the same thing as an argument: `server.args.a-b` is `server.resolved.a_b`.
-pub fn resolved_image(key: &FactKey) -> Option<String> {
-    let name = key.as_str().strip_prefix("server.args.")?;
-    Some(format!("server.resolved.{}", full_name(name).replace('-', "_")))
+/// Returns the outputs that may state the same thing as an argument: `server.args.a-b` is `server.resolved.a_b`, and a limit
+/// that is asked for is a capacity of the same name, with or without its `-size`.
+pub fn images(key: &FactKey) -> Vec<String> {
+    let Some(name) = key.as_str().strip_prefix("server.args.") else { return Vec::new() };
+    let name = full_name(name).replace('-', "_");
+    let mut images = vec![format!("server.resolved.{name}"), format!("server.capacity.{name}")];
+    images.extend(name.strip_suffix("_size").map(|short| format!("server.capacity.{short}")));
+    if name == "max_total_tokens" {
+        images.push("server.capacity.kv_tokens".to_owned());
+    }
+    images
 }
 
 /// Returns whether `key` is one that a factor of `question` owns.
@@ -173,11 +180,10 @@ mod tests {
         assert_eq!(expected("source.patches", &Asked::List(vec![])).1, Wanted::Value(FactValue::text("clean")));
         assert!(expected("source.patches", &Asked::List(vec!["a.patch".into()])).1.is_met(&FactValue::text("ab12")));
         assert_eq!(expected("environment.image", &text("x@sha256:ab")).1, Wanted::Value(FactValue::text("sha256:ab")));
-        assert_eq!(
-            resolved_image(&"server.args.moe-runner-backend".into()).as_deref(),
-            Some("server.resolved.moe_runner_backend")
-        );
-        assert_eq!(resolved_image(&"server.env.A".into()), None);
+        assert_eq!(images(&"server.args.moe-runner-backend".into())[0], "server.resolved.moe_runner_backend");
+        assert!(images(&"server.args.chunked-prefill-size".into()).contains(&"server.capacity.chunked_prefill".into()));
+        assert!(images(&"server.args.max-total-tokens".into()).contains(&"server.capacity.kv_tokens".into()));
+        assert!(images(&"server.env.A".into()).is_empty());
     }
 
     #[test]

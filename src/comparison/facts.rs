@@ -11,7 +11,7 @@ use crate::noise::{DRAWN_SEED, drew_its_seed, is_noise};
 use crate::question::{Engine, Question};
 use crate::record::{Record, Tier};
 
-use super::applied::{EVIDENCE, Proof, expected_facts, is_owned, proof, resolved_image};
+use super::applied::{EVIDENCE, Proof, expected_facts, images, is_owned, proof};
 
 /// What is wrong, or to be shown, about one fact of two runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Check<'_> {
         self.question.factor.iter().any(brought)
     }
 
-    /// A resolved setting that says in each arm what the arm asked for.
+    /// An output that says in each arm what the arm asked for.
     fn is_image(&self, key: &str, control: &FactValue, treatment: &FactValue) -> bool {
         self.question.factor.iter().enumerate().any(|(index, factor)| {
             let says_it = |arm: &str, observed: &FactValue| {
@@ -163,7 +163,7 @@ impl Check<'_> {
                     expected_facts(factor, asked).iter().all(|(_, wanted)| wanted.is_met(observed))
                 })
             };
-            resolved_image(factor).as_deref() == Some(key)
+            images(factor).iter().any(|image| image == key)
                 && says_it(&self.control.arm, control)
                 && says_it(&self.treatment.arm, treatment)
         })

@@ -43,7 +43,7 @@ pub(crate) fn at(level: &str) -> Condition {
     Condition { metric: METRIC, treatment: "on".into(), level: Level(level.into()) }
 }
 
-const SAME: [(&str, &str); 42] = [
+const SAME: [(&str, &str); 46] = [
     ("source.commit", "1bd907624d1bfdbfd579b311ee26769de33ad146"),
     ("source.dirty", "clean"),
     ("source.submodules", "none"),
@@ -57,6 +57,10 @@ const SAME: [(&str, &str); 42] = [
     ("server.resolved.attention_backend", "fa3"),
     ("server.capacity.kv_tokens", "367509"),
     ("server.capacity.max_running_requests", "256"),
+    ("server.nice", "0"),
+    ("server.scheduling", "normal"),
+    ("server.affinity", "0-63"),
+    ("server.limits.open_files", "1048576"),
     ("server.identity", "own"),
     ("model.path", "example/moe"),
     ("model.config_sha256", "5ef9dd99"),

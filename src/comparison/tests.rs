@@ -188,6 +188,32 @@ fn a_resolved_setting_follows_from_the_factor_when_every_input_is_known_and_equa
 }
 
 #[test]
+fn a_capacity_that_states_the_factor_itself_follows_from_it() {
+    let asked = |text: &str| vec![Asked::Text(text.into())];
+    let question = Question {
+        factor: vec!["server.args.max-running-requests".into()],
+        arms: [("off".into(), asked("256")), ("on".into(), asked("512"))].into_iter().collect(),
+        evidence: Default::default(),
+        ..question()
+    };
+    let mut records = records();
+    all(&mut records, |run| {
+        let size = if run.arm == "on" { "512" } else { "256" };
+        run.facts.insert(KEY, FactValue::Unset);
+        run.facts.text("server.args.max-running-requests", size);
+        run.facts.text("server.capacity.max_running_requests", size);
+    });
+    let comparison = checked(&question, &records).expect("it is what was asked for");
+    assert_eq!(comparison.context().consequences[0].key, "server.capacity.max_running_requests");
+    all(&mut records, |run| {
+        if run.arm == "on" {
+            run.facts.text("server.capacity.max_running_requests", "300");
+        }
+    });
+    assert!(checked(&question, &records).is_err(), "300 is not what was asked for");
+}
+
+#[test]
 fn capacity_may_differ_by_one_percent_and_by_more_when_it_is_entailed() {
     let mut records = records();
     one(&mut records, |run| run.facts.text("server.capacity.kv_tokens", "370900"));

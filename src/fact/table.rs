@@ -493,6 +493,20 @@ pub static FACTS: &[FactRow] = &[
             "a server left over from another launch answers too",
         ],
     ),
+    // Of the class of records, not of inputs: a harness of others does not observe them, and a setting that follows from the
+    // factor stays a consequence there.
+    row(
+        "F21",
+        &["server.nice", "server.scheduling", "server.affinity", "server.limits.<name>"],
+        C::Record,
+        Equal,
+        Never,
+        [
+            "priority, scheduling class, cores and limits that the kernel gives the server and its children",
+            "`/proc/PID/stat`, `status` and `limits` of each process of the server",
+            "a server started under `nice`, `taskset` or another `ulimit` has the same argv and another speed",
+        ],
+    ),
     row(
         "F22",
         &["server.pid", "server.ready_after_s", "server.ready_by"],

@@ -170,7 +170,8 @@ fn variables(files: &RawFiles, processes: &str, server: &str, ask: &Ask) -> Opti
     Some(own)
 }
 
-fn is_helper(files: &RawFiles, processes: &str, pid: &str) -> bool {
+/// Whether a process is a helper of Python's.
+pub(super) fn is_helper(files: &RawFiles, processes: &str, pid: &str) -> bool {
     let cmdline = files.read(&format!("{processes}/{pid}/cmdline")).unwrap_or_default();
     let cmdline = String::from_utf8_lossy(&cmdline);
     HELPERS.iter().any(|helper| cmdline.contains(helper))

@@ -151,7 +151,7 @@ fn differences(page: &mut Page, conditions: &[ConditionFinding]) {
     if !consequences.is_empty() {
         page.wrapped(&format!("follows from it: {}", consequences.join(", ")), "  ");
     }
-    if !confounded && conditions.iter().all(|found| found.outcome != Outcome::Foreign) {
+    if !confounded && !conditions.is_empty() && conditions.iter().all(|found| found.outcome != Outcome::Foreign) {
         page.line("other observed differences: none");
     }
     if !unobserved.is_empty() {
@@ -231,6 +231,8 @@ fn word(found: &ConditionFinding) -> &'static str {
     match (found.outcome, found.verdict) {
         (Outcome::Refused | Outcome::Void | Outcome::Foreign, _) => found.outcome.name(),
         (_, Verdict::Inconclusive) => "~",
+        // The interval stands; what was refused is the right to claim something.
+        (_, Verdict::Refused) => "no claim",
         (_, verdict) => verdict.name(),
     }
 }
@@ -465,7 +467,10 @@ fn summary(question: &Question, findings: &Findings) -> String {
             "foreign: these numbers were measured elsewhere; they carry no verdict and are nobody's baseline".to_owned()
         }
         Outcome::Exploratory => "exploratory: too few blocks to conclude anything".to_owned(),
-        Outcome::Comparable => "each level stands for itself; there is no headline to quote".to_owned(),
+        Outcome::Comparable if findings.headline.is_none() => {
+            "each level stands for itself; no headline was declared".to_owned()
+        }
+        Outcome::Comparable => "each level stands for itself; the headline is not to be quoted".to_owned(),
     }
 }
 

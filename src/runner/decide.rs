@@ -92,10 +92,23 @@ pub fn decide(
     decisions
 }
 
-/// Returns why nothing more should be tried: an arm that failed its prime, or that failed twice alike.
+/// How often a rule may take runs of one arm out before it is the arm, or the design, and not chance.
+const VOIDS_ALIKE: u32 = 3;
+
+/// Returns why nothing more should be tried: an arm that failed its prime, that failed twice alike, or whose runs one rule took
+/// out again and again.
 fn hopeless(ended: &[Outcome]) -> Option<String> {
     let mut seen: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    let mut voids: BTreeMap<(&str, &str), u32> = BTreeMap::new();
     for outcome in ended {
+        if let Ended::Void(why) = &outcome.ended {
+            let rule = why.split_whitespace().next().unwrap_or_default();
+            let times = voids.entry((&outcome.arm, rule)).or_insert(0);
+            *times += 1;
+            if *times == VOIDS_ALIKE {
+                return Some(format!("{VOIDS_ALIKE} sessions of `{}` are void by the same rule: {why}", outcome.arm));
+            }
+        }
         let Ended::Failed(why) = &outcome.ended else { continue };
         if outcome.block.is_none() {
             return Some(format!("`{}` failed its prime: {why}", outcome.arm));
@@ -172,6 +185,11 @@ mod tests {
         assert_eq!(decide(&unlike, &CLOSED, 1, &BTreeMap::new()).len(), 2);
         let others = [outcome(1, 1, "a", failed("oom")), outcome(1, 1, "b", failed("oom"))];
         assert_eq!(decide(&others, &CLOSED, 1, &BTreeMap::new()).len(), 1);
+        let void = |block, rule: &str| outcome(block, 1, "a", Ended::Void(format!("{rule} 4: cached")));
+        let thrice = [void(1, "S20"), void(2, "S20"), void(3, "S20")];
+        assert!(matches!(decide(&thrice, &CLOSED, 1, &BTreeMap::new()).as_slice(), [Decision::Stop { .. }]));
+        let unlike = [void(1, "S20"), void(2, "S24"), void(3, "S20")];
+        assert_eq!(decide(&unlike, &CLOSED, 1, &BTreeMap::new()).len(), 3);
         let cut = [outcome(1, 1, "a", failed("interrupted")), outcome(2, 1, "a", failed("interrupted"))];
         assert_eq!(decide(&cut, &CLOSED, 0, &BTreeMap::new()).len(), 2);
     }

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use crate::ledger::Standing;
 use crate::plan::{self, PlannedSession};
 use crate::spec::{Prime, Spec};
@@ -49,6 +51,16 @@ pub fn missing(
     missing
 }
 
+/// Longest pause between two sessions of one block, in seconds: a reboot or a lost client may cost an hour; after more it is
+/// another state of the machine.
+const LONGEST_PAUSE_S: i64 = 2 * 3600;
+
+/// Returns the pause between the end of one session of a block and the start of the next, where it is too long.
+pub fn torn(end: Timestamp, start: Timestamp) -> Option<String> {
+    let pause_s = start.duration_since(end).as_secs();
+    (pause_s > LONGEST_PAUSE_S).then(|| format!("{:.1} h", pause_s as f64 / 3600.0))
+}
+
 /// Returns the primes that are wanted before any block.
 fn primes(spec: &Spec, standing: &Standing, primed: &dyn Fn(&str) -> bool) -> Vec<PlannedSession> {
     let mut sessions = plan::primes(spec);
@@ -78,4 +90,19 @@ pub fn latest_attempt(spec: &Spec, block: u32, standing: &Standing) -> u32 {
         attempt += 1;
     }
     attempt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_torn_by_a_pause_of_more_than_two_hours() {
+        let at = |text: &str| text.parse::<Timestamp>().expect("a time");
+        let end = at("2026-02-11T08:00:00Z");
+        assert_eq!(torn(end, end), None);
+        assert_eq!(torn(end, at("2026-02-11T10:00:00Z")), None);
+        assert_eq!(torn(end, at("2026-02-11T07:00:00Z")), None, "a clock that went back says nothing");
+        assert_eq!(torn(end, at("2026-02-11T13:30:00Z")).as_deref(), Some("5.5 h"));
+    }
 }

@@ -214,7 +214,7 @@ observe() { # '' or -after: what can be read of the machine, the server and its 
     gets "$OUT/http$1" ''
     for pid in $(ours); do
         p=$OUT/proc$1/$pid && mkdir -p "$p"
-        for name in cmdline environ stat limits comm; do keep "$p/$name" cat "/proc/$pid/$name"; done
+        for name in cmdline environ stat status limits comm; do keep "$p/$name" cat "/proc/$pid/$name"; done
         for name in exe cwd; do keep "$p/$name" readlink "/proc/$pid/$name"; done
         [ -n "$1" ] || keep "$p/exe-sha256" sha256sum "/proc/$pid/exe"
         [ -n "$1" ] || sed -n 's|^[^/]* \(/.*\.so.*\)$|\1|p' "/proc/$pid/maps" 2>/dev/null | sort -u >"$p/maps-so"

@@ -33,6 +33,20 @@ fn a_server_that_was_started_with_one_more_variable() {
 }
 
 #[test]
+fn a_server_that_was_started_with_less_priority_or_fewer_cores() {
+    for (wrapper, fact) in [(["nice", "-n", "5"], "server.nice"), (["taskset", "-c", "0"], "server.affinity")] {
+        let lab = Tiny::default().lab();
+        let host = queue_only(&lab);
+        let argv = queued(&host, "b01-other").join("argv");
+        let wrapped: Vec<String> = wrapper.iter().map(|word| (*word).to_owned()).chain(words(&argv)).collect();
+        replace_words(&argv, &wrapped.iter().map(String::as_str).collect::<Vec<_>>());
+        run(&lab).success();
+        let compared = refused_for(&lab, fact);
+        assert!(!reasons(&compared).iter().any(|name| name.starts_with("server.args")), "{compared:#}");
+    }
+}
+
+#[test]
 fn another_binary_in_one_block() {
     let lab = Tiny { repeats: 2, ..Tiny::default() }.lab();
     let host = queue_only(&lab);
