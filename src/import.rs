@@ -198,6 +198,22 @@ pub fn load(results: &Path, experiment: &str) -> Result<(Question, Vec<Record>),
     }
 }
 
+/// Returns every import, by experiment and edition.
+///
+/// # Errors
+///
+/// A folder that cannot be listed.
+pub fn editions(results: &Path) -> Result<Vec<(String, String)>, ImportError> {
+    let mut found = Vec::new();
+    for experiment in folders_of(results)? {
+        let editions = folders_of(&results.join(&experiment))?;
+        let imported =
+            editions.into_iter().filter(|edition| results.join(&experiment).join(edition).join(RECORD).is_file());
+        found.extend(imported.map(|edition| (experiment.clone(), edition)));
+    }
+    Ok(found)
+}
+
 /// Hashes the files of every import again; returns what is wrong, a line each: the file, and what about it.
 ///
 /// # Errors

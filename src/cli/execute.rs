@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::bookkeeper::Bookkeeper;
-use super::open::{Opened, open, open_all};
+use super::open::{Opened, lab_folder, open, open_all};
 use super::shown::Shown;
 use super::{Answer, Exit, Failure, Format, Terminal, infer, intend};
 use crate::client::Place;
@@ -23,6 +23,7 @@ use crate::report::progress;
 use crate::runner::missing::Missing;
 use crate::runner::{Drive, Ending, Event, RunError};
 use crate::spec::{HostVia, Spec};
+use crate::store::Store;
 use crate::{diagnostic, script};
 
 /// What `labbook run` was asked for besides the spec.
@@ -381,10 +382,43 @@ pub(super) fn status(terminal: &mut Terminal, spec: Option<&Path>, format: Forma
     }
     match format {
         Format::Json => writeln!(terminal.out, "{}", serde_json::to_string_pretty(&objects).map_err(failed)?)?,
-        Format::Text if lines.is_empty() => writeln!(terminal.out, "nothing was run in this lab")?,
-        Format::Text => writeln!(terminal.out, "{}", lines.join("\n\n"))?,
+        Format::Text => {
+            let others = if spec.is_none() { other_editions(&objects)? } else { Vec::new() };
+            match (lines.is_empty(), others.is_empty()) {
+                (true, true) => writeln!(terminal.out, "nothing was run in this lab")?,
+                (false, _) => writeln!(terminal.out, "{}", lines.join("\n\n"))?,
+                (true, false) => {}
+            }
+            for other in others {
+                writeln!(terminal.out, "{other}")?;
+            }
+        }
     }
     Ok(Exit::Done)
+}
+
+/// Returns a line for each stored edition that no spec stands for as it is now.
+fn other_editions(shown: &[progress::Standing]) -> Result<Vec<String>, Failure> {
+    let store = Store::new(lab_folder(Path::new("."))?);
+    let mut lines = Vec::new();
+    for experiment in store.experiments().map_err(failed)? {
+        for edition in store.editions(&experiment).map_err(failed)? {
+            if shown.iter().any(|view| (&view.experiment, &view.edition) == (&experiment, &edition.edition)) {
+                continue;
+            }
+            lines.push(format!(
+                "{experiment} {}  stored; experiments/ asks for another edition by now",
+                edition.edition
+            ));
+        }
+    }
+    lines.extend(
+        crate::import::editions(&store.results())
+            .map_err(failed)?
+            .into_iter()
+            .map(|(experiment, edition)| format!("{experiment} {edition}  imported")),
+    );
+    Ok(lines)
 }
 
 /// Returns the session that runs, and its last step.

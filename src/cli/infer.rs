@@ -10,7 +10,7 @@ use crate::finding::{ClaimVerdict, Findings, Outcome};
 use crate::metric::Metric;
 use crate::question::Question;
 use crate::record::{Record, Tier};
-use crate::report::{comparison as report, pair as pair_report, record as record_report};
+use crate::report::{comparison as report, pair as pair_report, progress::counted, record as record_report};
 use crate::store::{Edition, SealedRun, SealedSession, Store};
 use crate::{import as imports, rules};
 
@@ -35,10 +35,16 @@ pub(super) fn import(terminal: &mut Terminal, files: &[PathBuf]) -> Answer {
         let folder = brought.folder.strip_prefix(&root).unwrap_or(&brought.folder).display();
         writeln!(
             terminal.out,
-            "{}  {} runs, {} files in {folder}{again}",
-            brought.experiment, brought.runs, brought.files
+            "{}  {}, {} in {folder}{again}",
+            brought.experiment,
+            counted(brought.runs, "run"),
+            counted(brought.files, "file")
         )?;
-        writeln!(terminal.err, "next: labbook compare {}", brought.experiment)?;
+        let edition = brought.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let several = brought.folder.parent().and_then(|parent| std::fs::read_dir(parent).ok());
+        let at =
+            if several.is_some_and(|editions| editions.count() > 1) { format!("@{edition}") } else { String::new() };
+        writeln!(terminal.err, "next: labbook compare {}{at}", brought.experiment)?;
     }
     Ok(Exit::Done)
 }

@@ -9,7 +9,7 @@ use crate::diagnostic::printable;
 use crate::digest::Digest;
 use crate::plan::{self, PlannedSession, PlannedTrial};
 use crate::question::Claim;
-use crate::report::record as report;
+use crate::report::{progress::counted, record as report};
 use crate::spec;
 use crate::store::{Edition, Found, Problem, SealedRun, Store, StoreError};
 use crate::yaml;
@@ -22,7 +22,7 @@ fn failed(error: &StoreError) -> Failure {
 pub(super) fn check(terminal: &mut Terminal) -> Answer {
     let root = lab_folder(Path::new("."))?;
     let mut exit = Exit::Done;
-    let mut specs = 0;
+    let mut specs = 0_usize;
     for path in specs_of(&root)? {
         specs += 1;
         match open(terminal, &path) {
@@ -35,12 +35,14 @@ pub(super) fn check(terminal: &mut Terminal) -> Answer {
         }
     }
     let store = Store::new(&root);
-    let (mut editions, mut runs, mut wrong) = (0, 0, 0);
+    let (mut editions, mut runs, mut wrong) = (0_usize, 0_usize, 0_usize);
     for experiment in store.experiments().map_err(|error| failed(&error))? {
         for edition in store.editions(&experiment).map_err(|error| failed(&error))? {
             editions += 1;
             let problems = edition.verify().map_err(|error| failed(&error))?;
-            runs += edition.all_sealed().map_or(0, |sessions| sessions.iter().map(|sealed| sealed.runs.len()).sum());
+            runs += edition
+                .all_sealed()
+                .map_or(0, |sessions| sessions.iter().map(|sealed| sealed.runs.len()).sum::<usize>());
             for problem in &problems {
                 wrong += 1;
                 let claims = claims_on(&edition, problem);
@@ -53,13 +55,16 @@ pub(super) fn check(terminal: &mut Terminal) -> Answer {
         writeln!(terminal.out, "{}", printable(&line))?;
     }
     if wrong > 0 {
-        writeln!(terminal.err, "{wrong} files are not as they were sealed")?;
+        writeln!(terminal.err, "{} not as sealed", counted(wrong, "file"))?;
         return Ok(Exit::EvidenceSaysNo);
     }
     if exit == Exit::Done {
         writeln!(
             terminal.out,
-            "{specs} specs read well; {editions} editions with {runs} runs are as they were sealed"
+            "{} read well; {} with {} as sealed",
+            counted(specs, "spec"),
+            counted(editions, "edition"),
+            counted(runs, "run")
         )?;
     }
     Ok(exit)

@@ -458,10 +458,12 @@ fn experiment(reader: &mut Reader, fields: &Fields) -> Option<String> {
     let node = fields.require(reader, "experiment", "the name of the experiment")?;
     let name = reader.text(node, "a name")?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if !name.bytes().all(plain) || name.starts_with('.') || name.len() > 100 {
+    if !name.bytes().all(plain) || name.starts_with(['.', '-']) || name.len() > 100 {
         let problem =
             Diagnostic::error(format!("`{}` cannot be a folder", name.escape_debug()), node.span.clone(), "here");
-        reader.problem(problem.help("use letters, digits, `-`, `_` and `.`, at most 100"));
+        reader.problem(
+            problem.help("use letters, digits, `-`, `_` and `.`, at most 100, and begin with a letter or a digit"),
+        );
         return None;
     }
     Some(name)

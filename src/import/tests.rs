@@ -129,7 +129,9 @@ fn nothing_outside_of_the_manifests_folder_is_read() {
     let told = import(&path, &results, NOW).expect_err("a link").to_string();
     assert!(told.contains("symbolic link"), "{told}");
     assert!(refused(&MANIFEST.replace("oea.jsonl", "absent.jsonl")).contains("absent.jsonl"));
-    assert!(refused(&MANIFEST.replace("oea-by-memory", "'../up'")).contains("cannot be a folder"));
+    for name in ["'../up'", "'-rf'", "'.hidden'", "'a b'"] {
+        assert!(refused(&MANIFEST.replace("oea-by-memory", name)).contains("cannot be a folder"), "{name}");
+    }
 }
 
 #[test]

@@ -115,6 +115,11 @@ pub fn standing(view: &Standing) -> String {
     text
 }
 
+/// Returns a number of things: `1 run`, `0 runs`.
+pub fn counted(number: usize, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+}
+
 /// Returns a duration as people say it: `42 s`, `3 min 10 s`, `2 h 05 min`.
 pub fn duration(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;
