@@ -83,7 +83,11 @@ impl Check<'_> {
             keys.extend(record.facts.iter().map(|(key, _)| key.as_str()));
         }
         let mut found: Vec<Difference> = keys.iter().filter_map(|key| self.one(key, &certain)).collect();
-        if !self.foreign {
+        if self.foreign {
+            // It refuses nothing, since foreign numbers carry no verdict, but it is said.
+            let unknown = self.required_and_absent().into_iter();
+            found.extend(unknown.map(|difference| Difference { kind: Kind::Unobserved, ..difference }));
+        } else {
             found.extend(self.required_and_absent());
             found.extend(self.unobserved());
         }

@@ -71,7 +71,7 @@ impl HeadlineFinding {
             (Over::At(_), [one]) => alone(one, delta),
             _ => over_all(&comparisons, delta),
         };
-        made.effect = effect;
+        made.effect = effect.filter(|_| worst != Outcome::Foreign);
         let against = |rule: &&str| chosen.iter().any(|(_, found)| found.has(rule));
         let below_floor = matches!(raw, Verdict::Higher | Verdict::Lower)
             && asked.over == Over::All

@@ -89,7 +89,11 @@ enum Shown {
 /// Judges a condition, and adds the rules that depend on what would be said.
 pub(super) fn condition(question: &Question, comparison: &Comparison, found: &mut ConditionFinding) {
     match comparison.standing() {
-        Standing::Foreign => found.verdict = Verdict::None,
+        // Both values are shown, no ratio of them: nobody saw what else differed.
+        Standing::Foreign => {
+            found.verdict = Verdict::None;
+            found.effect = None;
+        }
         Standing::Exploratory => found.verdict = Verdict::Exploratory,
         Standing::Verdict => {
             let delta = margin(question, found.floor);

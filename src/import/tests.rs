@@ -53,7 +53,8 @@ fn an_import_is_copied_without_secrets_and_read_back() {
     assert_eq!((question.levels.len(), records.len(), records[0].tier), (1, 2, Tier::Foreign));
     let findings = Findings::of(&question, &records);
     assert_eq!(findings.outcome, Outcome::Foreign);
-    assert!((findings.conditions[0].effect.as_ref().expect("a ratio").ratio - 706.5 / 352.79).abs() < 1e-12);
+    let found = &findings.conditions[0];
+    assert_eq!((found.means, found.effect.is_none()), (Some((352.79, 706.5)), true), "both values, and no ratio");
     assert_eq!(import(&path, &results, NOW).expect("again").again, Again::Already);
 }
 

@@ -182,7 +182,7 @@ fn family(page: &mut Page, question: &Question, conditions: &[ConditionFinding])
         "  ",
     );
     let mut notes = Notes::default();
-    if conditions.iter().any(|found| found.effect.is_some()) {
+    if conditions.iter().any(|found| found.effect.is_some() || found.outcome == Outcome::Foreign) {
         table(page, question, conditions, &mut notes);
     } else {
         refusal(page, question, conditions);
@@ -205,12 +205,18 @@ fn table(page: &mut Page, question: &Question, conditions: &[ConditionFinding], 
         let [level, control, treatment, effect, interval, p, blocks, verdict] = cells;
         format!("{level:>7} │ {control:>7} │ {treatment:>7} {effect:>8} {interval:>16} {p:>5} {blocks:>2} {verdict}")
     };
-    page.line(&row([axis, &cut(&question.control, 7), &cut(treatment, 7), "ratio", interval, "p", "n", "verdict"]));
+    let foreign = conditions.iter().all(|found| found.effect.is_none());
+    let [ratio, p, n] = if foreign { [""; 3] } else { ["ratio", "p", "n"] };
+    page.line(&row([axis, &cut(&question.control, 7), &cut(treatment, 7), ratio, interval, p, n, "verdict"]));
     for found in conditions {
         let level = found.condition.level.to_string();
         let verdict = format!("{}{}", word(found), notes.marks(&found.reasons));
         let Some((effect, means)) = found.effect.as_ref().zip(found.means) else {
-            page.line(&row([&level, "-", "-", "", "", "", "", &verdict]));
+            let [control, treatment] = match found.means {
+                Some(means) => [significant(means.0), significant(means.1)],
+                None => ["-".to_owned(), "-".to_owned()],
+            };
+            page.line(&row([&level, &control, &treatment, "", "", "", "", &verdict]));
             continue;
         };
         page.line(&row([
@@ -420,6 +426,9 @@ fn footer(page: &mut Page, question: &Question, findings: &Findings) {
             ))
         })
         .collect();
+    if findings.conditions.iter().any(|found| found.verdict == Verdict::Inconclusive) {
+        page.wrapped("~ nothing can be told: neither a difference, nor that there is none", "  ");
+    }
     if findings.outcome != Outcome::Foreign {
         let floor = if floors.is_empty() {
             "noise floor: not measured; an arm that asks for the control's values would give it".to_owned()
@@ -464,7 +473,8 @@ fn summary(question: &Question, findings: &Findings) -> String {
         }
         Outcome::Void => "no number is shown: the runs are kept, and none of them counts".to_owned(),
         Outcome::Foreign => {
-            "foreign: these numbers were measured elsewhere; they carry no verdict and are nobody's baseline".to_owned()
+            "foreign: these numbers were measured elsewhere; they carry no ratio and no verdict, and are nobody's baseline"
+                .to_owned()
         }
         Outcome::Exploratory => "exploratory: too few blocks to conclude anything".to_owned(),
         Outcome::Comparable if findings.headline.is_none() => {
