@@ -41,6 +41,8 @@ pub struct Pair {
     other: Side,
     /// Facts that two arms must agree on, and that differ.
     pub differences: Vec<Difference>,
+    /// Variables kept as digests that are salted by edition, so that runs of two editions cannot be told apart by them.
+    pub hidden: Vec<String>,
     /// Why the two values may not be put beside each other: rule and reason.
     pub refusals: Vec<(&'static str, String)>,
 }
@@ -52,12 +54,20 @@ impl Pair {
             one.record.facts.iter().chain(other.record.facts.iter()).map(|(key, _)| key.as_str()).collect();
         keys.sort_unstable();
         keys.dedup();
-        let differences = keys
+        let found = keys
             .into_iter()
             .filter(|key| policy_of(key) != Policy::Recorded && is_noise(key).is_none())
-            .filter_map(|key| difference(key, one.record.facts.get(key), other.record.facts.get(key)))
-            .collect();
-        Self { one: one.clone(), other: other.clone(), differences, refusals: refusals(one, other) }
+            .filter_map(|key| difference(key, one.record.facts.get(key), other.record.facts.get(key)));
+        let edition = |side: &Side| (side.record.experiment.clone(), side.record.edition.clone());
+        let two_salts = edition(one) != edition(other);
+        let (hidden, differences): (Vec<_>, Vec<_>) = found.partition(|found| two_salts && is_salted(found));
+        Self {
+            one: one.clone(),
+            other: other.clone(),
+            differences,
+            hidden: hidden.into_iter().map(|difference| difference.key).collect(),
+            refusals: refusals(one, other),
+        }
     }
 
     /// Returns the pair as JSON.
@@ -81,7 +91,7 @@ impl Pair {
         let outcome = if self.refusals.is_empty() { "exploratory" } else { "refused" };
         json!({
             "outcome": outcome, "one": side(&self.one), "other": side(&self.other), "differences": differences,
-            "reasons": refusals,
+            "hidden": self.hidden, "reasons": refusals,
         })
     }
 }
@@ -96,6 +106,13 @@ fn difference(key: &str, one: Option<&FactValue>, other: Option<&FactValue>) -> 
         _ => false,
     };
     (!same).then(|| Difference { key: key.to_owned(), one: one.cloned(), other: other.cloned() })
+}
+
+/// Whether both values are digests of a variable that is not kept in clear.
+fn is_salted(difference: &Difference) -> bool {
+    let digest =
+        |value: &Option<FactValue>| value.as_ref().is_some_and(|value| value.to_string().starts_with("sha256:"));
+    difference.key.starts_with("server.env.") && digest(&difference.one) && digest(&difference.other)
 }
 
 fn refusals(one: &Side, other: &Side) -> Vec<(&'static str, String)> {
@@ -138,11 +155,13 @@ pub fn render(pair: &Pair) -> String {
 }
 
 fn differences(text: &mut String, pair: &Pair) {
-    if pair.differences.is_empty() {
-        text.push_str("\nno observed fact differs\n");
-        return;
+    match pair.differences.len() {
+        0 => text.push_str("\nno observed fact differs\n"),
+        1 => text.push_str("\n1 observed fact differs\n"),
+        several => {
+            let _ = writeln!(text, "\n{several} observed facts differ");
+        }
     }
-    let _ = writeln!(text, "\n{} observed facts differ", pair.differences.len());
     for difference in &pair.differences {
         let shown = |value: &Option<FactValue>| {
             let value =
@@ -154,6 +173,12 @@ fn differences(text: &mut String, pair: &Pair) {
             }
         };
         let _ = writeln!(text, "  {}\n      {} → {}", difference.key, shown(&difference.one), shown(&difference.other));
+    }
+    if !pair.hidden.is_empty() {
+        text.push_str("cannot be told, since what is secret is digested with another salt in each edition\n");
+        for key in &pair.hidden {
+            let _ = writeln!(text, "  {key}");
+        }
     }
 }
 
@@ -183,4 +208,33 @@ pub fn look(look: &Side, nearest: Option<&Pair>) -> String {
     differences(&mut text, pair);
     text.push_str("\na look is recorded with all its facts; it is never cited and never a control\n");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comparison::fixture::records;
+
+    fn side(record: Record) -> Side {
+        Side { record, metric: Metric::OutputThroughput, value: Some(1.0) }
+    }
+
+    #[test]
+    fn secrets_of_two_editions_cannot_be_told_apart_and_are_no_difference() {
+        let mut one = records().remove(0);
+        one.facts.text("server.env.MY_TOKEN", "sha256:aa");
+        let mut other = one.clone();
+        other.facts.text("server.env.MY_TOKEN", "sha256:bb");
+        other.facts.text("source.commit", "another");
+        let keys = |pair: &Pair| pair.differences.iter().map(|difference| difference.key.clone()).collect::<Vec<_>>();
+        let same = Pair::of(&side(one.clone()), &side(other.clone()));
+        assert_eq!(keys(&same), ["server.env.MY_TOKEN", "source.commit"], "one salt: another digest is another secret");
+        other.edition = Some("ffffffff".into());
+        let two = Pair::of(&side(one), &side(other));
+        assert_eq!(
+            (keys(&two), two.hidden.clone()),
+            (vec!["source.commit".to_owned()], vec!["server.env.MY_TOKEN".to_owned()])
+        );
+        assert!(render(&two).contains("cannot be told"));
+    }
 }
