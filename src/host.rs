@@ -3,12 +3,17 @@
 //!
 //! Invariant: every act may be repeated without harm, since a caller cannot always know whether the last one happened.
 
-use std::fs;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use crate::script::input::{self, PlaceError, SessionInput};
+use crate::script::input::{PlaceError, SessionInput};
+
+mod local;
+mod ssh;
+
+pub use local::Local;
+pub use ssh::{Destination, Ssh, Trouble};
 
 /// What went wrong with a host, and where.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +39,33 @@ pub enum HostError {
         /// What the system or the program said.
         reason: String,
     },
+    /// A host that is reached over SSH.
+    #[error("`{host}`: {trouble}{}{said}", if said.is_empty() { "" } else { ": " })]
+    Ssh {
+        /// Name of the host.
+        host: String,
+        /// What kind of thing is wrong.
+        trouble: Trouble,
+        /// What `ssh` or the host said.
+        said: String,
+        /// The command by which a person reaches it.
+        by_hand: String,
+    },
+}
+
+impl HostError {
+    /// Returns whether it may pass by itself, as a cut link does, so that the same act can be tried again.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Ssh { trouble, .. } if trouble.may_pass())
+    }
+
+    /// Returns what a person can do about it, where the kind of trouble tells.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Ssh { trouble, by_hand, .. } => Some(trouble.remedy(by_hand)),
+            _ => None,
+        }
+    }
 }
 
 fn files(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostError {
@@ -55,7 +87,13 @@ pub trait Host {
     /// Puts a session in the queue of a host folder, whole or not at all.
     fn queue(&self, folder: &Path, sequence: u16, session: &SessionInput) -> Result<(), HostError>;
 
-    /// Puts a program in place, whole or not at all; one that is there already stays.
+    /// Returns how long to wait between two looks at what is new.
+    fn pace(&self) -> Duration;
+
+    /// Puts a file in place, whole or not at all; one that is there already stays.
+    fn place_file(&self, path: &Path, file: &Path) -> Result<(), HostError>;
+
+    /// Puts a program in place, in the same way, which must run there.
     fn place_program(&self, path: &Path, program: &Path) -> Result<(), HostError>;
 
     /// Starts the runner of a host folder and returns at once; a second start while one lives is harmless.
@@ -83,166 +121,25 @@ pub trait Host {
 /// What the runner of a host folder says about itself.
 pub const RUNNER_LOG: &str = "runner.log";
 
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Which boot of the machine this is.
+pub const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// This machine.
-#[derive(Debug)]
-pub struct Local {
-    name: String,
-    root: PathBuf,
+/// Returns the content of a host folder's file `gpus`.
+fn gpu_list(gpus: Option<&[u32]>) -> Option<String> {
+    Some(gpus?.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
 }
 
-impl Local {
-    /// Makes the local host, which keeps its folders under `root`.
-    pub fn new(name: impl Into<String>, root: impl Into<PathBuf>) -> Self {
-        Self { name: name.into(), root: root.into() }
+/// Returns whether the runner that left this claim (`PID STARTTIME BOOT_ID …`) lives, given the boot and its `/proc/PID/stat`.
+fn lives(claim: &str, boot: &[u8], stat: &[u8]) -> bool {
+    let mut words = claim.split_whitespace();
+    let (Some(_), Some(start), Some(claimed)) = (words.next(), words.next(), words.next()) else { return false };
+    let boot = String::from_utf8_lossy(boot);
+    if !boot.trim().is_empty() && boot.trim() != claimed {
+        return false;
     }
-}
-
-impl Host for Local {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn folder(&self, label: &str) -> PathBuf {
-        self.root.join(label)
-    }
-
-    fn install(&self, folder: &Path) -> Result<(), HostError> {
-        Ok(input::install(folder)?)
-    }
-
-    fn queue(&self, folder: &Path, sequence: u16, session: &SessionInput) -> Result<(), HostError> {
-        input::place(folder, sequence, session)?;
-        Ok(())
-    }
-
-    fn place_program(&self, path: &Path, program: &Path) -> Result<(), HostError> {
-        if path.exists() {
-            return Ok(());
-        }
-        let folder = path.parent().unwrap_or(path);
-        fs::create_dir_all(folder).map_err(files("make the folder", folder))?;
-        let aside = tempfile::NamedTempFile::new_in(folder).map_err(files("write in", folder))?;
-        fs::copy(program, aside.path()).map_err(files("copy", program))?;
-        // Closing the descriptor first: a program that is open for writing cannot be executed.
-        let aside = aside.into_temp_path();
-        aside.persist(path).map_err(|trouble| files("write", path)(trouble.error))?;
-        Ok(())
-    }
-
-    fn start(&self, folder: &Path) -> Result<(), HostError> {
-        let failed = |reason: String| HostError::Start { folder: folder.to_owned(), reason };
-        let log = folder.join(RUNNER_LOG);
-        let log = fs::File::options().create(true).append(true).open(&log).map_err(files("write", &log))?;
-        // `setsid -f` forks, so that the runner is nobody's child and goes on when this program ends.
-        let status = Command::new("setsid")
-            .args(["-f", "sh", "runner.sh"])
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .status()
-            .map_err(|trouble| failed(format!("setsid: {trouble}")))?;
-        if status.success() { Ok(()) } else { Err(failed(format!("setsid ended with {status}"))) }
-    }
-
-    fn alive(&self, folder: &Path) -> Result<bool, HostError> {
-        let claim = self.read(&folder.join("runner"), 0)?;
-        let claim = String::from_utf8_lossy(&claim);
-        let mut words = claim.split_whitespace();
-        let (Some(pid), Some(start), Some(boot)) = (words.next(), words.next(), words.next()) else { return Ok(false) };
-        if pid.parse::<u32>().is_err() || fs::read_to_string(BOOT_ID).is_ok_and(|current| current.trim() != boot) {
-            return Ok(false);
-        }
-        let stat = self.read(Path::new(&format!("/proc/{pid}/stat")), 0)?;
-        let stat = String::from_utf8_lossy(&stat);
-        // The name in the second field may hold anything, so fields are counted from the last parenthesis: state is the
-        // first after it, the start time the twentieth.
-        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split_whitespace().collect();
-        Ok(fields.first().is_some_and(|state| *state != "Z") && fields.get(19) == Some(&start))
-    }
-
-    fn request_stop(&self, folder: &Path) -> Result<(), HostError> {
-        let path = folder.join("stop");
-        fs::write(&path, b"").map_err(files("write", &path))
-    }
-
-    fn withdraw_stop(&self, folder: &Path) -> Result<(), HostError> {
-        let path = folder.join("stop");
-        match fs::remove_file(&path) {
-            Err(trouble) if trouble.kind() != io::ErrorKind::NotFound => Err(files("remove", &path)(trouble)),
-            _ => Ok(()),
-        }
-    }
-
-    fn read(&self, path: &Path, offset: u64) -> Result<Vec<u8>, HostError> {
-        let mut file = match fs::File::open(path) {
-            Ok(file) => file,
-            Err(trouble) if trouble.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(trouble) => return Err(files("read", path)(trouble)),
-        };
-        let mut content = Vec::new();
-        file.seek(SeekFrom::Start(offset)).map_err(files("read", path))?;
-        file.read_to_end(&mut content).map_err(files("read", path))?;
-        Ok(content)
-    }
-
-    fn list(&self, folder: &Path) -> Result<Vec<String>, HostError> {
-        let entries = match fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(trouble) if trouble.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(trouble) => return Err(files("list", folder)(trouble)),
-        };
-        let mut names = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(files("list", folder))?;
-            names.push(entry.file_name().to_string_lossy().into_owned());
-        }
-        names.sort();
-        Ok(names)
-    }
-
-    fn fetch(&self, folder: &Path, into: &Path) -> Result<(), HostError> {
-        fs::create_dir_all(into).map_err(files("make the folder", into))?;
-        for entry in fs::read_dir(folder).map_err(files("list", folder))? {
-            let entry = entry.map_err(files("list", folder))?;
-            let kind = entry.file_type().map_err(files("read", &entry.path()))?;
-            let target = into.join(entry.file_name());
-            // Links and devices are never followed: what they point to was not written by the session.
-            if kind.is_dir() {
-                self.fetch(&entry.path(), &target)?;
-            } else if kind.is_file() {
-                fs::copy(entry.path(), &target).map_err(files("copy", &entry.path()))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn acts_on_nothing_are_empty_and_acts_repeat() {
-        let root = tempfile::tempdir().expect("a folder");
-        let host = Local::new("local", root.path());
-        let folder = host.folder("x-00000000");
-        assert!(host.list(&folder).expect("no folder, no names").is_empty());
-        assert!(host.read(&folder.join("journal"), 7).expect("no file, no bytes").is_empty());
-        assert!(!host.alive(&folder).expect("no runner"));
-        for _ in 0..2 {
-            host.install(&folder).expect("installed");
-            host.withdraw_stop(&folder).expect("nothing to withdraw");
-        }
-        fs::create_dir_all(folder.join("a")).expect("a folder");
-        fs::write(folder.join("a/b"), b"content").expect("written");
-        assert_eq!(host.read(&folder.join("a/b"), 3).expect("read"), b"tent");
-        assert_eq!(host.list(&folder.join("a")).expect("listed"), ["b"]);
-        let fetched = root.path().join("here");
-        std::os::unix::fs::symlink("/etc/passwd", folder.join("a/link")).expect("a link");
-        host.fetch(&folder, &fetched).expect("fetched");
-        assert_eq!(host.list(&fetched.join("a")).expect("listed"), ["b"]);
-    }
+    // The name in the second field may hold anything, so fields are counted from the last parenthesis: state is the first after
+    // it, the start time the twentieth.
+    let stat = String::from_utf8_lossy(stat);
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split_whitespace().collect();
+    fields.first().is_some_and(|state| *state != "Z") && fields.get(19) == Some(&start)
 }
