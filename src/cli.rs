@@ -18,6 +18,7 @@ mod infer;
 mod intend;
 mod keep;
 mod open;
+mod reach;
 mod shown;
 
 /// How a command ends.

@@ -20,6 +20,8 @@ const WARMUP_SEED_OFFSET: u64 = 1_000_000;
 pub struct Place<'a> {
     /// Folder of the spec, which patches are relative to.
     pub spec_folder: &'a Path,
+    /// Where the files beside the spec are on the host.
+    pub files: &'a Path,
     /// Path of this program on the host.
     pub labbook: &'a str,
     /// Port of the server.
@@ -74,7 +76,7 @@ fn command(spec: &Spec, settings: &ArmSettings, trial: &PlannedTrial, load: Load
     if let Some(path) = &workload.dataset_path {
         // A file beside the spec is part of the design; the client runs elsewhere and needs its whole path.
         let path = if spec.files.contains_key(path) {
-            place.spec_folder.join(path).display().to_string()
+            place.files.join(path).display().to_string()
         } else {
             path.clone()
         };

@@ -4,6 +4,7 @@
 //! Invariant: everything can be cut off at any point and begun again. The host's queue and journal say what happened there,
 //! the record says what is home, and a session is run once and sealed once.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +13,11 @@ use std::time::{Duration, Instant};
 pub mod decide;
 mod event;
 pub mod missing;
+mod patient;
 mod watch;
 
 pub use event::Event;
+pub use patient::Patient;
 
 use crate::client::Place;
 use crate::diagnostic::printable;
@@ -24,8 +27,6 @@ use crate::plan::{self, Kind, PlannedSession};
 use crate::runner::decide::{Decision, Ended, Outcome};
 use crate::spec::Spec;
 
-/// How often the host is asked what is new; a poll costs one short read.
-const POLL: Duration = Duration::from_millis(200);
 /// How often a runner that died without a word is started again before we give up on the host.
 const RESTARTS: u32 = 5;
 
@@ -118,12 +119,16 @@ pub struct Drive<'a> {
     /// Where results go.
     pub keeper: &'a mut dyn Keeper,
     /// Who is told.
-    pub report: &'a mut dyn FnMut(&Event),
+    pub report: &'a RefCell<dyn FnMut(&Event) + 'a>,
     /// Set when we should leave.
     pub interrupted: &'a AtomicBool,
 }
 
 impl Drive<'_> {
+    fn tell(&self, event: &Event) {
+        (self.report.borrow_mut())(event);
+    }
+
     /// Queues the wanted sessions that the host does not have yet, in their order.
     ///
     /// # Errors
@@ -158,6 +163,20 @@ impl Drive<'_> {
     ///
     /// What keeps the host from running, or the record from being written.
     pub fn follow(&mut self, wanted: &[PlannedSession], begun: &BTreeMap<u32, u32>) -> Result<Ending, RunError> {
+        match self.follow_to_the_end(wanted, begun) {
+            // Somebody left while the host was out of reach: the runner there goes on all the same.
+            Err(RunError::Host(error)) if error.may_pass() && self.interrupted.load(Ordering::Relaxed) => {
+                Ok(Ending::Detached)
+            }
+            followed => followed,
+        }
+    }
+
+    fn follow_to_the_end(
+        &mut self,
+        wanted: &[PlannedSession],
+        begun: &BTreeMap<u32, u32>,
+    ) -> Result<Ending, RunError> {
         let mut known: BTreeMap<String, PlannedSession> =
             wanted.iter().map(|session| (session.name.clone(), session.clone())).collect();
         let mut watch = watch::Watch::new(self.host, &self.folder)?;
@@ -165,7 +184,7 @@ impl Drive<'_> {
         let mut home: BTreeSet<String> = BTreeSet::new();
         let mut silent = Silence::default();
         loop {
-            let news = watch.look(self.host, &known, self.report)?;
+            let news = watch.look(self.host, &known, &mut |event| (self.report.borrow_mut())(event))?;
             for name in &news.ended {
                 let Some(session) = known.get(name).cloned() else { continue };
                 if home.insert(name.clone()) {
@@ -176,7 +195,7 @@ impl Drive<'_> {
                 match decision {
                     Decision::Stop { because } => {
                         self.host.request_stop(&self.folder)?;
-                        (self.report)(&Event::Stopped { because: because.clone() });
+                        self.tell(&Event::Stopped { because: because.clone() });
                         return Ok(Ending::Stopped(because));
                     }
                     Decision::Requeue { block, attempt, because } => {
@@ -192,7 +211,7 @@ impl Drive<'_> {
                 return Ok(Ending::Detached);
             }
             self.see_to_the_runner(&news, &mut silent)?;
-            std::thread::sleep(POLL);
+            std::thread::sleep(self.host.pace());
         }
     }
 
@@ -227,7 +246,7 @@ impl Drive<'_> {
         let fetched = self.keeper.inbox(&session.name).map_err(RunError::Record)?;
         self.host.fetch(&self.folder.join("queue").join(entry), &fetched)?;
         let sealed = self.keeper.seal(session, &fetched).map_err(RunError::Record)?;
-        (self.report)(&Event::Sealed {
+        self.tell(&Event::Sealed {
             session: session.name.clone(),
             status: if sealed.failed.is_some() { "failed" } else { "finished" }.to_owned(),
             reason: sealed.failed.clone(),
@@ -249,7 +268,7 @@ impl Drive<'_> {
     fn requeue(&mut self, block: u32, attempt: u32, because: &str) -> Result<Vec<PlannedSession>, RunError> {
         let again = plan::retry_block(self.spec, block, attempt);
         self.keeper.requeued(block, attempt, because, &again).map_err(RunError::Record)?;
-        (self.report)(&Event::Requeued { block, attempt, because: because.to_owned() });
+        self.tell(&Event::Requeued { block, attempt, because: because.to_owned() });
         self.queue(&again)?;
         self.host.start(&self.folder)?;
         Ok(again)

@@ -64,8 +64,8 @@ impl<'o> Bookkeeper<'o> {
         self.refresh()
     }
 
-    /// Plans what is missing and notes it.
-    pub(super) fn plan(&mut self, wish: &Wish) -> Result<Missing, Failure> {
+    /// Plans what is missing on a host that was booted as `boot_id`, and notes it.
+    pub(super) fn plan(&mut self, wish: &Wish, boot_id: &str) -> Result<Missing, Failure> {
         let spec = &self.opened.spec;
         let blocks = self.standing.blocks.max(spec.question.repeats) + wish.more;
         let mut spoiled = self.spoiled()?;
@@ -76,8 +76,7 @@ impl<'o> Bookkeeper<'o> {
             }
             spoiled.insert((*block, attempt), because.clone());
         }
-        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let primed = self.primed_arms(boot_id.trim())?;
+        let primed = self.primed_arms(boot_id)?;
         let missing =
             missing::missing(spec, blocks, &self.standing, &spoiled, &|arm| primed.iter().any(|primed| primed == arm));
         for (block, attempt, reason) in &missing.superseded {

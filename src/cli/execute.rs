@@ -1,5 +1,6 @@
 //! `run`, `try`, `status`, `attach` and `stop`: what is missing is queued on a host, followed, and brought into the record.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -10,19 +11,20 @@ use std::time::Instant;
 
 use super::bookkeeper::Bookkeeper;
 use super::open::{Opened, lab_folder, open, open_all};
+use super::reach::{self, Reached};
 use super::shown::Shown;
 use super::{Answer, Exit, Failure, Format, Terminal, infer, intend};
 use crate::client::Place;
 use crate::digest::Digest;
 use crate::engine;
-use crate::host::{Host, Local};
+use crate::host::{BOOT_ID, Host, HostError};
 use crate::ledger::Standing;
 use crate::plan::{self, Kind, PlannedSession};
-use crate::question::Level;
+use crate::question::{Engine, Level};
 use crate::report::progress;
 use crate::runner::missing::Missing;
-use crate::runner::{Drive, Ending, Event, RunError};
-use crate::spec::{HostVia, Spec};
+use crate::runner::{Drive, Ending, Event, Patient, RunError};
+use crate::spec::{ClientKind, Spec};
 use crate::store::Store;
 use crate::{diagnostic, script};
 
@@ -39,29 +41,21 @@ pub(super) struct Wish {
 /// An experiment, its record and its host.
 struct Campaign {
     opened: Opened,
-    host: Local,
-    folder: PathBuf,
-    program: PathBuf,
+    reached: Reached,
 }
 
 impl Campaign {
     fn open(terminal: &mut Terminal, spec: &Path) -> Result<Self, super::Trouble> {
         let opened = open(terminal, spec)?;
-        let host = local_host(&opened)?;
-        let label = format!("{}-{}", opened.edition.experiment, opened.edition.edition);
-        let folder = host.folder(&label);
-        let this = std::env::current_exe().map_err(|error| Failure::of(Exit::RunFailed, &error))?;
-        let (digest, _) = Digest::of_file(&this).map_err(|error| Failure::of(Exit::RunFailed, &error))?;
-        // The name holds the digest: a program that is rebuilt between two sessions is another file, and seen as such.
-        let program = folder.join("bin").join(format!("labbook-{}", digest.short(8)));
-        host.place_program(&program, &this).map_err(failed)?;
-        Ok(Self { opened, host, folder, program })
+        let reached = reach::reach(&opened)?;
+        Ok(Self { opened, reached })
     }
 
     /// Takes the lock that keeps a second labbook from driving the same edition.
     fn lock(&self) -> Result<fs::File, Failure> {
-        let path = self.folder.join("home.lock");
+        let path = reach::home_folder(&self.opened).join("home.lock");
         let cannot = |error: std::io::Error| Failure::of(Exit::RunFailed, &error).hint(format!("`{}`", path.display()));
+        fs::create_dir_all(path.parent().unwrap_or(&path)).map_err(cannot)?;
         let file =
             fs::File::options().create(true).truncate(false).write(true).read(true).open(&path).map_err(cannot)?;
         match file.try_lock() {
@@ -93,46 +87,71 @@ impl Campaign {
         let opened = &self.opened;
         let interrupted = Arc::new(AtomicBool::new(false));
         listen(&interrupted)?;
-        let labbook = self.program.display().to_string();
         let port = engine::port_of(&opened.spec.edition());
-        let mut report = |event: &Event| shown.event(event);
-        let mut drive = Drive {
-            spec: &opened.spec,
-            host: &self.host,
-            folder: self.folder.clone(),
-            place: Place { spec_folder: &opened.spec_folder, labbook: &labbook, port },
-            keeper,
-            report: &mut report,
-            interrupted: &interrupted,
-        };
-        let ending = drive
-            .queue(&missing.sessions)
-            .and_then(|()| drive.start())
-            .and_then(|()| if detach { Ok(Ending::Detached) } else { drive.follow(&missing.sessions, &missing.begun) });
+        let report = RefCell::new(|event: &Event| shown.event(event));
+        let host = Patient::new(&*self.reached.host, &report, &interrupted);
+        let ending = self.placed(&host).map_err(RunError::from).and_then(|placed| {
+            let mut drive = Drive {
+                spec: &opened.spec,
+                host: &host,
+                folder: self.reached.folder.clone(),
+                place: Place { spec_folder: &opened.spec_folder, files: &placed.files, labbook: &placed.labbook, port },
+                keeper,
+                report: &report,
+                interrupted: &interrupted,
+            };
+            drive.queue(&missing.sessions)?;
+            drive.start()?;
+            if detach { Ok(Ending::Detached) } else { drive.follow(&missing.sessions, &missing.begun) }
+        });
         shown.clear();
         ending.map_err(|error| run_failure(&error, opened))
     }
+
+    /// Puts on the host what sessions need there beside their own files: this program where it is the engine or the client, and a
+    /// data set that lies beside the spec.
+    fn placed(&self, host: &dyn Host) -> Result<Placed, HostError> {
+        let spec = &self.opened.spec;
+        let cannot = |act, path: &Path| {
+            let path = path.to_owned();
+            move |source| HostError::Files { act, path, source }
+        };
+        let mut placed = Placed { labbook: "labbook".to_owned(), files: self.opened.spec_folder.clone() };
+        if needs_labbook(spec) {
+            let this = std::env::current_exe().map_err(cannot("find", Path::new("labbook")))?;
+            let (digest, _) = Digest::of_file(&this).map_err(cannot("read", &this))?;
+            // The name holds the digest: a program that is rebuilt between two sessions is another file, and seen as such.
+            let program = self.reached.folder.join("bin").join(format!("labbook-{}", digest.short(8)));
+            host.place_program(&program, &this)?;
+            placed.labbook = program.display().to_string();
+        }
+        if !self.reached.is_here
+            && let Some(path) = &spec.workload.dataset_path
+            && let Some(digest) = spec.files.get(path)
+        {
+            placed.files = self.reached.folder.join("files").join(digest.short(12));
+            host.place_file(&placed.files.join(path), &self.opened.spec_folder.join(path))?;
+        }
+        Ok(placed)
+    }
 }
 
-fn local_host(opened: &Opened) -> Result<Local, Failure> {
-    for name in &opened.spec.hosts {
-        let via = opened.lab.hosts.get(name).map(|entry| entry.via);
-        match via {
-            Some(HostVia::Local) => {}
-            Some(other) => {
-                let what =
-                    format!("host `{name}` is reached by {}, and this version runs on this machine only", other.name());
-                return Err(Failure::new(Exit::RunFailed, what)
-                    .hint("`labbook plan` shows what would run; `host: local` runs it here"));
-            }
-            None => {
-                let what = format!("host `{name}` is not in labbook.yaml");
-                return Err(Failure::new(Exit::Usage, what).hint("add it under `hosts:`, or use `host: local`"));
-            }
-        }
-    }
-    let name = opened.spec.hosts.first().map_or("local", String::as_str);
-    Ok(Local::new(name, opened.root.join(".labbook/host")))
+/// Where on a host the things are that sessions share.
+struct Placed {
+    labbook: String,
+    files: PathBuf,
+}
+
+/// Returns whether a server or a client of a spec is this program.
+fn needs_labbook(spec: &Spec) -> bool {
+    let arms = spec.question.arms.keys();
+    spec.server.engine == Engine::Pocketmoe
+        || arms.filter_map(|arm| spec.arm(arm)).any(|settings| settings.client.kind == ClientKind::PocketmoeLoad)
+}
+
+/// What a host could not do, and the remedy.
+pub(super) fn host_failure(error: HostError) -> Failure {
+    error.remedy().into_iter().fold(Failure::of(Exit::RunFailed, &error), Failure::hint)
 }
 
 pub(super) fn failed(error: impl std::error::Error) -> Failure {
@@ -144,7 +163,8 @@ pub(super) fn run(terminal: &mut Terminal, spec: &Path, wish: &Wish, format: For
     let campaign = Campaign::open(terminal, spec)?;
     let _lock = campaign.lock()?;
     let mut keeper = Bookkeeper::open(&campaign.opened)?;
-    let mut missing = keeper.plan(wish)?;
+    let boot_id = campaign.reached.host.read(Path::new(BOOT_ID), 0).map_err(host_failure)?;
+    let mut missing = keeper.plan(wish, String::from_utf8_lossy(&boot_id).trim())?;
     let left = left_on_the_host(&campaign, &keeper.standing, &missing)?;
     missing.sessions.splice(..0, left);
     carry_out(terminal, &campaign, keeper, &missing, wish.detach, format)
@@ -157,7 +177,7 @@ fn left_on_the_host(
     standing: &Standing,
     missing: &Missing,
 ) -> Result<Vec<PlannedSession>, Failure> {
-    let queue = campaign.host.list(&campaign.folder.join("queue")).map_err(failed)?;
+    let queue = campaign.reached.host.list(&campaign.reached.folder.join("queue")).map_err(host_failure)?;
     let queued =
         |name: &str| queue.iter().any(|entry| entry.split_once('-').is_some_and(|(_, session)| session == name));
     let wanted = |name: &str| missing.sessions.iter().any(|session| session.name == name);
@@ -248,7 +268,8 @@ fn carry_out(
         estimate_s: (!missing.sessions.is_empty())
             .then(|| plan::cost(&opened.spec, &missing.sessions, &intend::timings(opened)).total_s()),
     });
-    shown.event(&Event::Host { host: campaign.host.name().to_owned(), folder: campaign.folder.display().to_string() });
+    let folder = campaign.reached.folder.display().to_string();
+    shown.event(&Event::Host { host: campaign.reached.host.name().to_owned(), folder });
     let attach_with = format!("labbook attach {}", opened.path.display());
     let ending = campaign.drive(&mut keeper, missing, &mut shown, detach)?;
     if ending == Ending::Detached {
@@ -300,6 +321,10 @@ fn run_failure(error: &RunError, opened: &Opened) -> Failure {
             .hint(format!("remove what is left, then `labbook run {spec}`: it verifies before it starts anything")),
         RunError::Record(_) => {
             failure.hint(format!("nothing is lost: the session stays on the host; `labbook run {spec}` brings it home"))
+        }
+        RunError::Host(error) => {
+            let failure = error.remedy().into_iter().fold(failure, Failure::hint);
+            failure.hint(format!("`labbook run {spec}` goes on with what is missing"))
         }
         _ => failure.hint(format!("`labbook run {spec}` goes on with what is missing")),
     }
@@ -360,12 +385,10 @@ fn follow_look(
 pub(super) fn status(terminal: &mut Terminal, spec: Option<&Path>, format: Format) -> Answer {
     let mut lines = Vec::new();
     let mut objects = Vec::new();
+    let mut unreached = None;
     for opened in open_all(terminal, spec)? {
         let standing = opened.edition.sound_ledger().map_err(failed)?.standing();
-        let host = Local::new("local", opened.root.join(".labbook/host"));
-        let folder = host.folder(&format!("{}-{}", opened.edition.experiment, opened.edition.edition));
-        let alive = host.alive(&folder).map_err(failed)?;
-        let view = progress::Standing {
+        let mut view = progress::Standing {
             experiment: opened.edition.experiment.clone(),
             edition: opened.edition.edition.clone(),
             planned: standing.planned.len(),
@@ -373,10 +396,16 @@ pub(super) fn status(terminal: &mut Terminal, spec: Option<&Path>, format: Forma
             failed: standing.failed.iter().map(|(name, (reason, _))| (name.clone(), reason.clone())).collect(),
             blocks: standing.blocks,
             superseded: standing.superseded.len(),
-            running: if alive { running(&host, &folder) } else { None },
-            runner_lives: alive,
-            dirty: fs::read_to_string(folder.join("dirty")).ok().map(|reason| diagnostic::printable(reason.trim())),
+            running: None,
+            runner_lives: false,
+            dirty: None,
+            unreached: None,
         };
+        // What is recorded is told even where the host does not answer.
+        if let Err(failure) = reach::reach(&opened).and_then(|reached| look_at(&reached, &mut view)) {
+            view.unreached = Some(failure.what.clone());
+            unreached = Some(failure);
+        }
         lines.push(progress::standing(&view));
         objects.push(view);
     }
@@ -394,7 +423,22 @@ pub(super) fn status(terminal: &mut Terminal, spec: Option<&Path>, format: Forma
             }
         }
     }
-    Ok(Exit::Done)
+    match unreached {
+        Some(failure) => Err(failure.into()),
+        None => Ok(Exit::Done),
+    }
+}
+
+/// Adds what the host says.
+fn look_at(reached: &Reached, view: &mut progress::Standing) -> Result<(), Failure> {
+    let (host, folder) = (&*reached.host, &reached.folder);
+    view.runner_lives = host.alive(folder).map_err(host_failure)?;
+    if view.runner_lives {
+        view.running = running(host, folder);
+    }
+    let dirty = host.read(&folder.join("dirty"), 0).map_err(host_failure)?;
+    view.dirty = (!dirty.is_empty()).then(|| diagnostic::printable(&String::from_utf8_lossy(&dirty)));
+    Ok(())
 }
 
 /// Returns a line for each stored edition that no spec stands for as it is now.
@@ -422,7 +466,7 @@ fn other_editions(shown: &[progress::Standing]) -> Result<Vec<String>, Failure> 
 }
 
 /// Returns the session that runs, and its last step.
-fn running(host: &Local, folder: &Path) -> Option<String> {
+fn running(host: &dyn Host, folder: &Path) -> Option<String> {
     let journal = host.read(&folder.join("journal"), 0).ok()?;
     let last =
         script::output::journal(&journal).lines.into_iter().rev().find(|line| {
@@ -440,22 +484,22 @@ fn running(host: &Local, folder: &Path) -> Option<String> {
 /// Stops what goes on.
 pub(super) fn stop(terminal: &mut Terminal, spec: &Path) -> Answer {
     let opened = open(terminal, spec)?;
-    let host = local_host(&opened)?;
-    let folder = host.folder(&format!("{}-{}", opened.edition.experiment, opened.edition.edition));
-    if !host.alive(&folder).map_err(failed)? {
+    let reached = reach::reach(&opened)?;
+    let (host, folder) = (&*reached.host, &reached.folder);
+    if !host.alive(folder).map_err(host_failure)? {
         writeln!(terminal.err, "nothing of `{}` is running", opened.edition.experiment)?;
         return Ok(Exit::Done);
     }
-    host.request_stop(&folder).map_err(failed)?;
+    host.request_stop(folder).map_err(host_failure)?;
     writeln!(terminal.err, "asked `{}` to stop; waiting until its server is gone", opened.edition.experiment)?;
     let began = Instant::now();
-    while host.alive(&folder).map_err(failed)? {
+    while host.alive(folder).map_err(host_failure)? {
         if began.elapsed().as_secs() > 180 {
             return Err(Failure::new(Exit::RunFailed, "it is still stopping after 180 s")
                 .hint("`labbook status` says when it is over")
                 .into());
         }
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(host.pace());
     }
     writeln!(terminal.err, "stopped; `labbook run {}` goes on with what is missing", spec.display())?;
     Ok(Exit::Done)

@@ -150,8 +150,12 @@ fn measured_spread(opened: &Opened) -> Option<Spread> {
 }
 
 fn session_commands(opened: &Opened, plan: &Plan) -> Result<Vec<SessionCommands>, Failure> {
-    let place =
-        Place { spec_folder: &opened.spec_folder, labbook: "labbook", port: engine::port_of(&opened.spec.edition()) };
+    let place = Place {
+        spec_folder: &opened.spec_folder,
+        files: &opened.spec_folder,
+        labbook: "labbook",
+        port: engine::port_of(&opened.spec.edition()),
+    };
     let mut commands = Vec::new();
     for planned in &plan.sessions {
         let input = engine::session(&opened.spec, planned, &place).map_err(|error| Failure::of(Exit::Usage, &error))?;

@@ -45,6 +45,11 @@ pub fn line(event: &Event) -> Option<String> {
         Event::Requeued { block, attempt, because } => {
             ("AGAIN", format!("block {block} as a whole, attempt {attempt}: {because}"))
         }
+        Event::Lost { host, because, deadline_s } => {
+            let deadline = duration(*deadline_s as f64);
+            ("LOST", format!("{because}\n             `{host}` goes on by itself; trying again for {deadline}"))
+        }
+        Event::Back { host, seconds } => ("BACK", format!("{} `{host}` is in reach again", bracketed(*seconds))),
         Event::Stopped { because } => ("STOPPED", because.clone()),
         Event::Detached { attach } => (
             "Detached",
@@ -82,6 +87,9 @@ pub struct Standing {
     pub runner_lives: bool,
     /// Why nothing may start on the host.
     pub dirty: Option<String>,
+    /// Why the host was not asked, so that `running`, `runner_lives` and `dirty` are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreached: Option<String>,
 }
 
 /// Returns how far an experiment is, in a few lines.
@@ -108,6 +116,9 @@ pub fn standing(view: &Standing) -> String {
     }
     if view.superseded > 0 {
         add("superseded", &format!("{} attempts at blocks", view.superseded));
+    }
+    if let Some(reason) = &view.unreached {
+        add("unknown", &format!("what runs there: {reason}"));
     }
     if let Some(reason) = &view.dirty {
         add("dirty", reason);

@@ -91,6 +91,22 @@ pub enum Event {
         /// What was wrong with the last one.
         because: String,
     },
+    /// A host is out of reach; what runs there goes on.
+    Lost {
+        /// The host.
+        host: String,
+        /// What is known about it.
+        because: String,
+        /// How long it is tried again.
+        deadline_s: u64,
+    },
+    /// It is in reach again.
+    Back {
+        /// The host.
+        host: String,
+        /// How long it was not.
+        seconds: f64,
+    },
     /// The plan was stopped: nothing more starts.
     Stopped {
         /// Why.

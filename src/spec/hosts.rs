@@ -26,6 +26,8 @@ pub struct HostEntry {
     pub via: HostVia,
     /// What `ssh` takes as destination; the host's name where absent.
     pub address: Option<String>,
+    /// Configuration that `ssh` reads instead of the user's: a path from the lab's folder, or one that starts with `~/`.
+    pub ssh_config: Option<String>,
     /// Indices of the GPUs that experiments may use; `None` means all.
     pub gpus: Option<Vec<u32>>,
     /// Folder on the host for sessions; `None` is labbook's own choice.
@@ -79,6 +81,7 @@ impl HostEntry {
         Self {
             via,
             address: None,
+            ssh_config: None,
             gpus: None,
             folder: None,
             setup: None,
@@ -136,6 +139,7 @@ fn host(reader: &mut Reader, node: &Node) -> Option<HostEntry> {
     let vias = [HostVia::Local, HostVia::Ssh, HostVia::Slurm];
     let via = section.word(reader, "via").map(|place| vias[place]);
     let address = section.maybe_text(reader, "address");
+    let ssh_config = section.maybe_text(reader, "ssh_config");
     let gpus = gpus(reader, &section);
     let folder = section.maybe_text(reader, "folder");
     let setup = section.maybe_text(reader, "setup");
@@ -143,8 +147,8 @@ fn host(reader: &mut Reader, node: &Node) -> Option<HostEntry> {
     let partition = section.maybe_text(reader, "partition");
     let account = section.maybe_text(reader, "account");
     let via = via?;
-    for (key, wanted) in [("address", HostVia::Ssh), ("partition", HostVia::Slurm), ("account", HostVia::Slurm)] {
-        let fits = via == wanted || (key == "address" && via == HostVia::Slurm);
+    for (key, wanted) in [("address", HostVia::Ssh), ("ssh_config", HostVia::Ssh), ("partition", HostVia::Slurm), ("account", HostVia::Slurm)] {
+        let fits = via == wanted || (matches!(key, "address" | "ssh_config") && via == HostVia::Slurm);
         if let (Some(node), false) = (section.get(key), fits) {
             reader.problem(Diagnostic::error(
                 format!("`{key}` means nothing with `via: {}`", via.name()),
@@ -160,9 +164,16 @@ fn host(reader: &mut Reader, node: &Node) -> Option<HostEntry> {
     {
         reader.expected(node, "an absolute path, or one that starts with `~/`");
     }
+    let address = address?;
+    if let (Some(text), Some(node)) = (&address, section.get("address"))
+        && (text.starts_with('-') || text.is_empty() || text.chars().any(|each| each.is_control() || each == ' '))
+    {
+        reader.expected(node, "a destination of `ssh`, such as `user@host` or an alias of its configuration");
+    }
     Some(HostEntry {
         via,
-        address: address?,
+        address,
+        ssh_config: ssh_config?,
         gpus: gpus?,
         folder,
         setup: setup?,

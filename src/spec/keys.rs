@@ -254,6 +254,7 @@ pub static HOST: Table = Table {
     keys: &[
         key("via", "how it is reached", Word(HOST_VIAS), Required),
         key("address", "what `ssh` takes as destination", Text, Optional),
+        key("ssh_config", "file that `ssh` reads instead of your own configuration", Text, Optional),
         key("gpus", "indices of the GPUs that experiments may use", Wholes, Optional),
         key("folder", "folder on the host for sessions", Text, Optional),
         key("setup", "shell commands that export variables before the server starts", Text, Optional),
