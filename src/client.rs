@@ -75,11 +75,8 @@ fn command(spec: &Spec, settings: &ArmSettings, trial: &PlannedTrial, load: Load
     option("dataset-name", workload.dataset.clone());
     if let Some(path) = &workload.dataset_path {
         // A file beside the spec is part of the design; the client runs elsewhere and needs its whole path.
-        let path = if spec.files.contains_key(path) {
-            place.files.join(path).display().to_string()
-        } else {
-            path.clone()
-        };
+        let path =
+            if spec.files.contains_key(path) { place.files.join(path).display().to_string() } else { path.clone() };
         option("dataset-path", path);
     }
     if settings.client.kind == ClientKind::SglangBenchServing

@@ -172,11 +172,7 @@ impl Drive<'_> {
         }
     }
 
-    fn follow_to_the_end(
-        &mut self,
-        wanted: &[PlannedSession],
-        begun: &BTreeMap<u32, u32>,
-    ) -> Result<Ending, RunError> {
+    fn follow_to_the_end(&mut self, wanted: &[PlannedSession], begun: &BTreeMap<u32, u32>) -> Result<Ending, RunError> {
         let mut known: BTreeMap<String, PlannedSession> =
             wanted.iter().map(|session| (session.name.clone(), session.clone())).collect();
         let mut watch = watch::Watch::new(self.host, &self.folder)?;

@@ -2,6 +2,7 @@
 
 mod scripts;
 mod whole {
+    pub(crate) mod bed;
     pub(crate) mod lab;
     pub(crate) mod tiny;
 
@@ -11,5 +12,6 @@ mod whole {
     mod kills;
     mod leaving;
     mod refusals;
+    mod ssh;
     mod verdict;
 }

@@ -150,8 +150,8 @@ fn needs_labbook(spec: &Spec) -> bool {
 }
 
 /// What a host could not do, and the remedy.
-pub(super) fn host_failure(error: HostError) -> Failure {
-    error.remedy().into_iter().fold(Failure::of(Exit::RunFailed, &error), Failure::hint)
+pub(super) fn host_failure(error: &HostError) -> Failure {
+    error.remedy().into_iter().fold(Failure::of(Exit::RunFailed, error), Failure::hint)
 }
 
 pub(super) fn failed(error: impl std::error::Error) -> Failure {
@@ -163,7 +163,7 @@ pub(super) fn run(terminal: &mut Terminal, spec: &Path, wish: &Wish, format: For
     let campaign = Campaign::open(terminal, spec)?;
     let _lock = campaign.lock()?;
     let mut keeper = Bookkeeper::open(&campaign.opened)?;
-    let boot_id = campaign.reached.host.read(Path::new(BOOT_ID), 0).map_err(host_failure)?;
+    let boot_id = campaign.reached.host.read(Path::new(BOOT_ID), 0).map_err(|error| host_failure(&error))?;
     let mut missing = keeper.plan(wish, String::from_utf8_lossy(&boot_id).trim())?;
     let left = left_on_the_host(&campaign, &keeper.standing, &missing)?;
     missing.sessions.splice(..0, left);
@@ -177,7 +177,8 @@ fn left_on_the_host(
     standing: &Standing,
     missing: &Missing,
 ) -> Result<Vec<PlannedSession>, Failure> {
-    let queue = campaign.reached.host.list(&campaign.reached.folder.join("queue")).map_err(host_failure)?;
+    let queue =
+        campaign.reached.host.list(&campaign.reached.folder.join("queue")).map_err(|error| host_failure(&error))?;
     let queued =
         |name: &str| queue.iter().any(|entry| entry.split_once('-').is_some_and(|(_, session)| session == name));
     let wanted = |name: &str| missing.sessions.iter().any(|session| session.name == name);
@@ -432,11 +433,11 @@ pub(super) fn status(terminal: &mut Terminal, spec: Option<&Path>, format: Forma
 /// Adds what the host says.
 fn look_at(reached: &Reached, view: &mut progress::Standing) -> Result<(), Failure> {
     let (host, folder) = (&*reached.host, &reached.folder);
-    view.runner_lives = host.alive(folder).map_err(host_failure)?;
+    view.runner_lives = host.alive(folder).map_err(|error| host_failure(&error))?;
     if view.runner_lives {
         view.running = running(host, folder);
     }
-    let dirty = host.read(&folder.join("dirty"), 0).map_err(host_failure)?;
+    let dirty = host.read(&folder.join("dirty"), 0).map_err(|error| host_failure(&error))?;
     view.dirty = (!dirty.is_empty()).then(|| diagnostic::printable(&String::from_utf8_lossy(&dirty)));
     Ok(())
 }
@@ -486,14 +487,14 @@ pub(super) fn stop(terminal: &mut Terminal, spec: &Path) -> Answer {
     let opened = open(terminal, spec)?;
     let reached = reach::reach(&opened)?;
     let (host, folder) = (&*reached.host, &reached.folder);
-    if !host.alive(folder).map_err(host_failure)? {
+    if !host.alive(folder).map_err(|error| host_failure(&error))? {
         writeln!(terminal.err, "nothing of `{}` is running", opened.edition.experiment)?;
         return Ok(Exit::Done);
     }
-    host.request_stop(folder).map_err(host_failure)?;
+    host.request_stop(folder).map_err(|error| host_failure(&error))?;
     writeln!(terminal.err, "asked `{}` to stop; waiting until its server is gone", opened.edition.experiment)?;
     let began = Instant::now();
-    while host.alive(folder).map_err(host_failure)? {
+    while host.alive(folder).map_err(|error| host_failure(&error))? {
         if began.elapsed().as_secs() > 180 {
             return Err(Failure::new(Exit::RunFailed, "it is still stopping after 180 s")
                 .hint("`labbook status` says when it is over")

@@ -38,7 +38,7 @@ pub(super) fn reach(opened: &Opened) -> Result<Reached, Failure> {
         folder: entry.folder.clone().unwrap_or_else(|| FOLDER.to_owned()),
         gpus: entry.gpus.clone(),
     };
-    let host = Ssh::connect(destination).map_err(host_failure)?;
+    let host = Ssh::connect(destination).map_err(|error| host_failure(&error))?;
     // Two labs of one account must not find each other's sessions, even of the same edition.
     let folder = host.folder(&format!("{label}-{}", lab_id(opened)));
     Ok(Reached { folder, host: Box::new(host), is_here: false })

@@ -206,12 +206,13 @@ impl Host for Ssh {
             return Err(self.failed(Trouble::Foreign, what));
         }
         self.place(path, program, "700")?;
-        let answer = self.over(|link, runtime| {
-            link.ask(runtime, &Call::new("act_version").arg(path), &mut io::sink())
-        })?;
+        let answer =
+            self.over(|link, runtime| link.ask(runtime, &Call::new("act_version").arg(path), &mut io::sink()))?;
         match answer.code {
             0 => Ok(()),
-            code => Err(self.failed(Trouble::Foreign, format!("`{}` ends with {code}: {}", path.display(), answer.said))),
+            code => {
+                Err(self.failed(Trouble::Foreign, format!("`{}` ends with {code}: {}", path.display(), answer.said)))
+            }
         }
     }
 

@@ -147,7 +147,12 @@ fn host(reader: &mut Reader, node: &Node) -> Option<HostEntry> {
     let partition = section.maybe_text(reader, "partition");
     let account = section.maybe_text(reader, "account");
     let via = via?;
-    for (key, wanted) in [("address", HostVia::Ssh), ("ssh_config", HostVia::Ssh), ("partition", HostVia::Slurm), ("account", HostVia::Slurm)] {
+    for (key, wanted) in [
+        ("address", HostVia::Ssh),
+        ("ssh_config", HostVia::Ssh),
+        ("partition", HostVia::Slurm),
+        ("account", HostVia::Slurm),
+    ] {
         let fits = via == wanted || (matches!(key, "address" | "ssh_config") && via == HostVia::Slurm);
         if let (Some(node), false) = (section.get(key), fits) {
             reader.problem(Diagnostic::error(

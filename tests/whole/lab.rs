@@ -68,6 +68,7 @@ impl Lab {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.folder.path())
             .env("LABBOOK_LEASE_DIR", self.folder.path())
+            .env("XDG_RUNTIME_DIR", self.folder.path())
             .stdin(Stdio::null());
         command
     }

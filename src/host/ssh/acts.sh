@@ -20,7 +20,7 @@ receive() { # FILE SHA256: stdin to the file, whole or not at all
 persist() { find "$1" -exec sync {} + 2>/dev/null || :; } # an old `sync` cannot name files: then the kernel writes when it likes
 act_install() { # FOLDER SHA256 GPUS, a tar with the programs on stdin
     mkdir -p "$1/queue" "$1/incoming" && cd "$1" && aside=incoming/$NONCE && mkdir "$aside" || return
-    receive "$aside/tar" "$2" && tar -xof "$aside/tar" -C "$aside" && rm "$aside/tar" && persist "$aside" || { rm -rf "$aside"; return 74; }
+    receive "$aside/tar" "$2" && tar -xmof "$aside/tar" -C "$aside" && rm "$aside/tar" && persist "$aside" || { rm -rf "$aside"; return 74; }
     for name in session.sh runner.sh; do # a shell reads its program while it runs, so that a file is replaced, never overwritten
         cmp -s "$aside/$name" "$name" || mv -f "$aside/$name" "$name" || return
     done
@@ -32,7 +32,7 @@ same() { # FOLDER OTHER: every file of the one is in the other, with the same by
 }
 act_queue() { # FOLDER NUMBER NAME SHA256, a tar of the session's files on stdin
     cd "$1" && entry=$2-$3 aside=incoming/$NONCE && mkdir -p queue "$aside/$entry" || return
-    receive "$aside/tar" "$4" && tar -xof "$aside/tar" -C "$aside/$entry" && persist "$aside/$entry" || { rm -rf "$aside"; return 74; }
+    receive "$aside/tar" "$4" && tar -xmof "$aside/tar" -C "$aside/$entry" && persist "$aside/$entry" || { rm -rf "$aside"; return 74; }
     for other in queue/*; do
         other=${other#queue/}
         [ "$other" = "$entry" ] || { [ "${other%%-*}" != "$2" ] && [ "${other#*-}" != "$3" ]; } || { rm -rf "$aside"; echo "$other"; return 73; }

@@ -162,7 +162,9 @@ mod tests {
     #[test]
     fn a_torn_archive_is_none() {
         let whole = pack([(Path::new("a"), &[7; 2000][..])]).expect("packed");
-        assert!(refused(&whole[..1000]).contains("no readable archive") || refused(&whole[..1000]).contains("cannot write"));
+        assert!(
+            refused(&whole[..1000]).contains("no readable archive") || refused(&whole[..1000]).contains("cannot write")
+        );
         assert!(refused(&[1; 600]).contains("no readable archive"));
     }
 }

@@ -362,13 +362,20 @@ impl Shell {
 fn framed(call: &Call, mark: &str, latest: Option<u64>, last: bool) -> String {
     let mut text = format!("{{\nNONCE={mark}\nprintf '\\n%s%s\\n' labbook-start- {mark}\ncode=late said='' up=0\n");
     if let Some(latest) = latest {
-        let _ = write!(text, "[ ! -r /proc/uptime ] || read -r up _ </proc/uptime\nif [ \"${{up%%.*}}\" -le {latest} ]; then\n");
+        let _ = write!(
+            text,
+            "[ ! -r /proc/uptime ] || read -r up _ </proc/uptime\nif [ \"${{up%%.*}}\" -le {latest} ]; then\n"
+        );
     } else {
         text.push_str("if :; then\n");
     }
     let input = if last { "" } else { " </dev/null" };
-    let _ = write!(text, "exec 4>&1\nsaid=$( {{ ( {} ){input}; }} 2>&1 >&4 4>&- ); code=$?\nexec 4>&-\nfi\n", call.text);
-    let _ = write!(text, "printf '\\n%s%s %s\\n%.4000s\\n%s%s\\n' labbook-end- {mark} \"$code\" \"$said\" labbook-over- {mark}\n");
+    let _ =
+        write!(text, "exec 4>&1\nsaid=$( {{ ( {} ){input}; }} 2>&1 >&4 4>&- ); code=$?\nexec 4>&-\nfi\n", call.text);
+    let _ = writeln!(
+        text,
+        "printf '\\n%s%s %s\\n%.4000s\\n%s%s\\n' labbook-end- {mark} \"$code\" \"$said\" labbook-over- {mark}"
+    );
     text.push_str(if last { "exit 0\n}\n" } else { "}\n" });
     text
 }
@@ -461,7 +468,10 @@ mod tests {
             child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("written");
             let output = child.wait_with_output().expect("ended");
             let told = String::from_utf8_lossy(&output.stdout);
-            assert!(told.starts_with("\nlabbook-start-one\nbinary\n\nlabbook-end-one 0\n\nlabbook-over-one\n"), "{shell}: {told}");
+            assert!(
+                told.starts_with("\nlabbook-start-one\nbinary\n\nlabbook-end-one 0\n\nlabbook-over-one\n"),
+                "{shell}: {told}"
+            );
             assert!(!told.contains("labbook-end-two 0") && told.contains("labbook-end-two "), "{shell}: {told}");
             assert!(told.contains("\nlabbook-start-three\n\nlabbook-end-three late\n"), "{shell}: {told}");
             assert!(output.stderr.is_empty(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,7 +1,7 @@
 //! The connection itself: an `ssh` master of ours, which outlives this program for a while and is shared by the next ones.
 //!
 //! Invariant: it asks nobody anything, notices within half a minute that its link is dead, and its socket lies in a folder that
-//! nobody else can write. The user's ssh configuration (keys, ProxyJump, known hosts) holds; ssh itself reads it.
+//! nobody else can write. The user's ssh configuration (keys, `ProxyJump`, known hosts) holds; ssh itself reads it.
 
 use std::fs;
 use std::io::{self, Read as _, Seek as _};
@@ -111,14 +111,7 @@ mod tests {
     use super::*;
 
     fn destination(sockets: PathBuf) -> Destination {
-        Destination {
-            name: "h".into(),
-            address: "a@h".into(),
-            config: None,
-            sockets,
-            folder: "/x".into(),
-            gpus: None,
-        }
+        Destination { name: "h".into(), address: "a@h".into(), config: None, sockets, folder: "/x".into(), gpus: None }
     }
 
     #[test]
@@ -127,13 +120,15 @@ mod tests {
         let one = destination(root.path().join("s"));
         let path = socket(&one).expect("made");
         assert_eq!(socket(&one).expect("made again"), path);
-        assert_eq!(path.file_name().map(|name| name.len()), Some(17));
+        assert_eq!(path.file_name().map(std::ffi::OsStr::len), Some(17));
         let other = Destination { config: Some("/c".into()), ..destination(root.path().join("s")) };
         assert_ne!(socket(&other).expect("made"), path);
         fs::set_permissions(root.path().join("s"), fs::Permissions::from_mode(0o755)).expect("changed");
         assert!(socket(&one).expect_err("refused").to_string().contains("0700"));
         std::os::unix::fs::symlink(root.path(), root.path().join("link")).expect("a link");
         assert!(socket(&destination(root.path().join("link"))).is_err());
-        assert!(socket(&destination(root.path().join("n".repeat(90)))).expect_err("refused").to_string().contains("long"));
+        assert!(
+            socket(&destination(root.path().join("n".repeat(90)))).expect_err("refused").to_string().contains("long")
+        );
     }
 }

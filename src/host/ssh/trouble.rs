@@ -62,9 +62,15 @@ impl Trouble {
             if asks { Self::Password } else { Self::Refused }
         } else if has("Could not resolve hostname") {
             Self::Name
-        } else if ["Bad configuration option", "Can't open user config", "terminating,", "unknown option", "illegal option"]
-            .iter()
-            .any(|text| has(text))
+        } else if [
+            "Bad configuration option",
+            "Can't open user config",
+            "terminating,",
+            "unknown option",
+            "illegal option",
+        ]
+        .iter()
+        .any(|text| has(text))
         {
             Self::Program
         } else {
@@ -142,12 +148,21 @@ mod tests {
             ("ssh: connect to host h port 22: Connection timed out", Trouble::NoConnection),
             ("kex_exchange_identification: read: Connection reset by peer", Trouble::NoConnection),
             ("ssh: Could not resolve hostname h: Name or service not known", Trouble::Name),
-            ("No ED25519 host key is known for h and you have requested strict checking.\r\nHost key verification failed.", Trouble::UnknownHostKey),
-            ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.", Trouble::ChangedHostKey),
+            (
+                "No ED25519 host key is known for h and you have requested strict checking.\r\nHost key verification failed.",
+                Trouble::UnknownHostKey,
+            ),
+            (
+                "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+                Trouble::ChangedHostKey,
+            ),
             ("a@h: Permission denied (publickey).", Trouble::Refused),
             ("a@h: Permission denied (publickey,keyboard-interactive).", Trouble::Password),
             ("a@h: Permission denied (publickey,password).", Trouble::Password),
-            ("/c: line 1: Bad configuration option: foo\n/c: terminating, 1 bad configuration options", Trouble::Program),
+            (
+                "/c: line 1: Bad configuration option: foo\n/c: terminating, 1 bad configuration options",
+                Trouble::Program,
+            ),
         ] {
             assert_eq!(Trouble::of_connecting(said), wanted, "{said}");
         }
