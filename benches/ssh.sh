@@ -1,0 +1,78 @@
+#!/bin/sh
+# What SSH costs per trial: the same experiment of trials that do almost nothing, once on this machine and once over a loopback
+# `sshd` that this script starts (no root needed), in one run, taking turns. Wanted: at most 100 ms a trial more.
+#     benches/ssh.sh [path of labbook] [trials of each session] [rounds]
+set -eu
+labbook=$(realpath "${1:-target/release/labbook}") trials=${2:-20} rounds=${3:-3}
+lab=$(mktemp -d)
+sshd=''
+trap '[ -z "$sshd" ] || kill "$sshd" 2>/dev/null; rm -rf "$lab"' EXIT
+cd "$lab"
+export LABBOOK_LEASE_DIR="$lab" XDG_RUNTIME_DIR="$lab"
+[ "$(id -u)" != 0 ] || mkdir -p /run/sshd
+ssh-keygen -q -t ed25519 -N '' -f hostkey && ssh-keygen -q -t ed25519 -N '' -f id
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+cat >sshd_config <<CONFIG
+ListenAddress 127.0.0.1:$port
+HostKey $lab/hostkey
+PidFile none
+UsePAM no
+StrictModes no
+AuthorizedKeysFile $lab/id.pub
+SetEnv LABBOOK_LEASE_DIR=$lab
+LogLevel ERROR
+CONFIG
+/usr/sbin/sshd -D -e -f sshd_config 2>sshd.log &
+sshd=$!
+echo "[127.0.0.1]:$port $(cut -d' ' -f1,2 hostkey.pub)" >known
+cat >config <<CONFIG
+Host *
+HostName 127.0.0.1
+Port $port
+IdentityFile $lab/id
+IdentitiesOnly yes
+UserKnownHostsFile $lab/known
+CONFIG
+until ssh -F config -o BatchMode=yes there true 2>/dev/null; do sleep 0.1; done
+"$labbook" init . 2>/dev/null
+cat >labbook.yaml <<CONFIG
+hosts:
+  local: { via: local }
+  there: { via: ssh, address: there, ssh_config: config, folder: $lab/over-ssh }
+CONFIG
+now_ms() { date +%s%3N; }
+experiment() { # NAME HOST SEED: one block of two sessions of no-op trials; its wall time in ms, and ms a trial inside its sessions
+    cat >"experiments/$1.yaml" <<SPEC
+title: What a trial costs on $2
+question: How much time does a host add to a trial?
+host: $2
+server: { engine: pocketmoe, model: pocket-moe-tiny, args: { random-seed: $3 } }
+workload: { input_tokens: 1, output_tokens: 1, prompts_per_user: 1, concurrency: [1] }
+factor: server.args.moe-runner-backend
+arms: { one: loop, other: loop }
+control: one
+prime: never
+repeats: 1
+passes: $trials
+claims: { same: { metric: output_throughput, treatment: other, at: 1, expect: unchanged } }
+SPEC
+    from=$(now_ms)
+    "$labbook" run "experiments/$1.yaml" >"$1.out" 2>&1 || { cat "$1.out" >&2; exit 1; }
+    to=$(now_ms)
+    for status in "results/$1"/*/b0*/status; do
+        awk -v n="$trials" '$3 == "facts" { from = $2 } $3 ~ /^trial:/ { to = $2 } END { print (to - from) / n * 1000 }' "$status"
+    done | awk -v wall="$((to - from))" '{ sum += $1 } END { print wall, sum / NR }'
+}
+round=1
+while [ "$round" -le "$rounds" ]; do
+    echo "local $(experiment "local-$round" local "$round")" >>times
+    echo "ssh $(experiment "ssh-$round" there "$((round + 1000))")" >>times
+    round=$((round + 1))
+done
+sort -k1,1 -k2,2n times | awk -v rounds="$rounds" -v trials="$trials" '
+    { n[$1]++; if (n[$1] == int((rounds + 1) / 2)) { wall[$1] = $2; inside[$1] = $3 } }
+    END {
+        each = 2 * trials
+        printf "%d trials, median of %d rounds\n", each, rounds
+        printf "whole run, per trial: local %.1f ms, over ssh %.1f ms: +%.1f ms\n", wall["local"] / each, wall["ssh"] / each, (wall["ssh"] - wall["local"]) / each
+        printf "inside a session, per trial: local %.1f ms, over ssh %.1f ms\n", inside["local"], inside["ssh"] }'
