@@ -63,13 +63,15 @@ SPEC
         awk -v n="$trials" '$3 == "facts" { from = $2 } $3 ~ /^trial:/ { to = $2 } END { print (to - from) / n * 1000 }' "$status"
     done | awk -v wall="$((to - from))" '{ sum += $1 } END { print wall, sum / NR }'
 }
+experiment local-0 'local' 0 >/dev/null # the program is on the host, and the master is there
+experiment ssh-0 there 1000 >/dev/null
 round=1
 while [ "$round" -le "$rounds" ]; do
-    echo "local $(experiment "local-$round" local "$round")" >>times
-    echo "ssh $(experiment "ssh-$round" there "$((round + 1000))")" >>times
+    echo "local $(experiment "local-$round" "local" "$round")" >>timings
+    echo "ssh $(experiment "ssh-$round" there "$((round + 1000))")" >>timings
     round=$((round + 1))
 done
-sort -k1,1 -k2,2n times | awk -v rounds="$rounds" -v trials="$trials" '
+sort -k1,1 -k2,2n timings | awk -v rounds="$rounds" -v trials="$trials" '
     { n[$1]++; if (n[$1] == int((rounds + 1) / 2)) { wall[$1] = $2; inside[$1] = $3 } }
     END {
         each = 2 * trials

@@ -111,6 +111,11 @@ pub trait Host {
     /// Returns the bytes of a file from `offset` on; none where the file is absent.
     fn read(&self, path: &Path, offset: u64) -> Result<Vec<u8>, HostError>;
 
+    /// Returns the bytes of several files, in their order; none where one is absent.
+    fn read_all(&self, paths: &[PathBuf]) -> Result<Vec<Vec<u8>>, HostError> {
+        paths.iter().map(|path| self.read(path, 0)).collect()
+    }
+
     /// Returns the names in a folder, sorted; none where it is absent.
     fn list(&self, folder: &Path) -> Result<Vec<String>, HostError>;
 

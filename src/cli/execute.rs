@@ -121,7 +121,9 @@ impl Campaign {
             let this = std::env::current_exe().map_err(cannot("find", Path::new("labbook")))?;
             let (digest, _) = Digest::of_file(&this).map_err(cannot("read", &this))?;
             // The name holds the digest: a program that is rebuilt between two sessions is another file, and seen as such.
-            let program = self.reached.folder.join("bin").join(format!("labbook-{}", digest.short(8)));
+            // All editions on a host share it, since a link may be slow.
+            let folder = if self.reached.is_here { self.reached.folder.join("bin") } else { host.folder("bin") };
+            let program = folder.join(format!("labbook-{}", digest.short(8)));
             host.place_program(&program, &this)?;
             placed.labbook = program.display().to_string();
         }

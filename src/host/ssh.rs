@@ -143,6 +143,13 @@ fn of_broken(destination: &Destination, broken: Broken) -> HostError {
     failed(destination, broken.trouble, broken.said)
 }
 
+/// Splits a line with a number, so many bytes, and the rest.
+fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let size: usize = std::str::from_utf8(&bytes[..end]).ok()?.trim().parse().ok()?;
+    bytes[end + 1..].split_at_checked(size)
+}
+
 /// The words of the kernel and of Rust for one kind of machine.
 fn is_this_machine(system: &str, machine: &str) -> bool {
     let machine = match machine {
@@ -240,6 +247,21 @@ impl Host for Ssh {
         self.ask("read a file", &Call::new("act_read").arg(path).arg((offset + 1).to_string()))
     }
 
+    fn read_all(&self, paths: &[PathBuf]) -> Result<Vec<Vec<u8>>, HostError> {
+        let call = paths.iter().fold(Call::new("act_read_all"), Call::arg);
+        let answer = self.ask("read files", &call)?;
+        let mut rest = answer.as_slice();
+        let mut read = Vec::new();
+        for path in paths {
+            let Some((content, after)) = counted(rest) else {
+                return Err(self.failed(Trouble::Content, format!("{}: fewer bytes than announced", path.display())));
+            };
+            read.push(content.to_vec());
+            rest = after;
+        }
+        Ok(read)
+    }
+
     fn list(&self, folder: &Path) -> Result<Vec<String>, HostError> {
         let answer = self.ask("list a folder", &Call::new("act_list").arg(folder))?;
         let mut names: Vec<String> = answer
@@ -266,6 +288,15 @@ impl Host for Ssh {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counted_bytes_are_whole_or_nothing() {
+        for nothing in [&b""[..], b"3", b"x\nabc", b"3\nab", b"-1\n"] {
+            assert!(counted(nothing).is_none(), "{nothing:?}");
+        }
+        assert_eq!(counted(b" 3\na\nb0\n"), Some((&b"a\nb"[..], &b"0\n"[..])));
+        assert_eq!(counted(b"0\n"), Some((&b""[..], &b""[..])));
+    }
 
     #[test]
     fn the_kernel_and_rust_name_machines_alike_enough() {

@@ -114,6 +114,10 @@ impl Host for Patient<'_> {
         self.patiently(|host| host.read(path, offset))
     }
 
+    fn read_all(&self, paths: &[PathBuf]) -> Result<Vec<Vec<u8>>, HostError> {
+        self.patiently(|host| host.read_all(paths))
+    }
+
     fn list(&self, folder: &Path) -> Result<Vec<String>, HostError> {
         self.patiently(|host| host.list(folder))
     }

@@ -187,15 +187,13 @@ fn trial_of<'p>(session: Option<&'p PlannedSession>, folder: &str) -> Option<&'p
 
 /// Reads what the client of a trial wrote, for the line that is shown; the record is made later from the sealed files.
 fn trial_event(host: &dyn Host, session: &str, trial: &PlannedTrial, folder: &Path) -> Result<Event, HostError> {
-    let bytes = host.read(&folder.join(RESULT_FILE), 0)?;
-    let row = row::parse_rows(&bytes).ok().and_then(|rows| rows.into_iter().next());
+    let files = host.read_all(&[RESULT_FILE, "started", "ended"].map(|name| folder.join(name)))?;
+    let [bytes, started, ended] = files.as_slice() else { unreachable!("as many as were asked for") };
+    let row = row::parse_rows(bytes).ok().and_then(|rows| rows.into_iter().next());
     let metric = Metric::OutputThroughput;
     let value = |metric: Metric| row.as_ref().and_then(|row| row.metrics.get(&metric).copied());
-    let uptime = |name: &str| -> Result<Option<f64>, HostError> {
-        let text = host.read(&folder.join(name), 0)?;
-        Ok(output::instant(&String::from_utf8_lossy(&text)).map(|(_, uptime_s)| uptime_s))
-    };
-    let seconds = uptime("ended")?.zip(uptime("started")?).map_or(0.0, |(end, start)| end - start);
+    let uptime = |text: &[u8]| output::instant(&String::from_utf8_lossy(text)).map(|(_, uptime_s)| uptime_s);
+    let seconds = uptime(ended).zip(uptime(started)).map_or(0.0, |(end, start)| end - start);
     Ok(Event::Trial {
         session: session.to_owned(),
         trial: trial.label.clone(),

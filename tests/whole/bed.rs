@@ -117,10 +117,10 @@ impl Bed {
         );
     }
 
-    /// Returns the host folders below a home.
+    /// Returns the host folders below a home; `bin` is what they share.
     pub(crate) fn host_folders(&self, home: &str) -> Vec<PathBuf> {
         let root = self.path("home").join(home).join(".labbook/host");
-        folder_names(&root).iter().map(|name| root.join(name)).collect()
+        folder_names(&root).iter().filter(|name| *name != "bin").map(|name| root.join(name)).collect()
     }
 
     /// Returns the processes of an account whose working directory is below its home: runners, sessions, servers.

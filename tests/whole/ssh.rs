@@ -204,7 +204,7 @@ fn a_host_that_cannot_be_trusted_or_does_not_trust_us_is_refused_with_the_remedy
     bed.write("moved", &format!("[127.0.0.1]:{} {other}", bed.link.port));
     refused(&bed.config("moved", "id", ""), "its host key is not the one that is known here", "ssh-keygen -R");
     refused(&bed.config("known", "other", ""), "it accepts no key that ssh offers", "ssh-copy-id");
-    refused(&bed.config("known", "id", "NoSuchOption yes\n"), "ssh cannot be used", "NoSuchOption");
+    refused(&bed.config("known", "id", "NoSuchOption yes\n"), "ssh cannot be used", "nosuchoption");
     refused(&bed.config("known", "id", "Host bed\nPort 1\n"), "there is no connection to it", "address:");
     bed.reach(&lab, "no-such-host.invalid", "/dev/null");
     run(&lab).fails(5).says("its name cannot be resolved");
