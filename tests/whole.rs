@@ -11,5 +11,6 @@ mod whole {
     mod kills;
     mod leaving;
     mod refusals;
+    mod sglang;
     mod verdict;
 }
