@@ -4,7 +4,8 @@
 //! Invariant: every act may be repeated without harm, since a caller cannot always know whether the last one happened.
 
 use std::fs;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -39,6 +40,17 @@ pub enum HostError {
 fn files(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostError {
     let path = path.to_owned();
     move |source| HostError::Files { act, path, source }
+}
+
+/// What a script said on a host, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Exit status; 128 + n after signal n.
+    pub code: i32,
+    /// Standard output.
+    pub out: Vec<u8>,
+    /// Standard error.
+    pub err: Vec<u8>,
 }
 
 /// Where sessions run.
@@ -78,6 +90,9 @@ pub trait Host {
 
     /// Copies a folder of regular files here, into a folder that does not exist yet.
     fn fetch(&self, folder: &Path, into: &Path) -> Result<(), HostError>;
+
+    /// Runs one of our constant scripts under `sh` to its end; `input` is its standard input. It may be run again.
+    fn shell(&self, script: &str, input: &[u8]) -> Result<Said, HostError>;
 }
 
 /// What the runner of a host folder says about itself.
@@ -218,6 +233,26 @@ impl Host for Local {
         }
         Ok(())
     }
+
+    fn shell(&self, script: &str, input: &[u8]) -> Result<Said, HostError> {
+        let failed = || files("run a script with", Path::new("sh"));
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(failed())?;
+        let stdin = child.stdin.take();
+        let output = std::thread::scope(|scope| {
+            // Beside the reading, since either pipe may be full. A script need not read what it is given.
+            scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
+            child.wait_with_output()
+        });
+        let output = output.map_err(failed())?;
+        let code = output.status.code().or_else(|| output.status.signal().map(|signal| 128 + signal)).unwrap_or(-1);
+        Ok(Said { code, out: output.stdout, err: output.stderr })
+    }
 }
 
 #[cfg(test)]
@@ -244,5 +279,14 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", folder.join("a/link")).expect("a link");
         host.fetch(&folder, &fetched).expect("fetched");
         assert_eq!(host.list(&fetched.join("a")).expect("listed"), ["b"]);
+    }
+
+    #[test]
+    fn a_script_gets_its_input_and_its_end_is_told() {
+        let host = Local::new("local", "/nowhere");
+        let quiet = host.shell("exit 3", &vec![b'x'; 1 << 20]).expect("it ran");
+        assert_eq!(quiet, Said { code: 3, out: Vec::new(), err: Vec::new() });
+        let loud = host.shell("cat; echo no >&2; kill -9 $$", &vec![b'x'; 1 << 20]).expect("it ran");
+        assert_eq!((loud.code, loud.out.len(), loud.err.as_slice()), (137, 1 << 20, &b"no\n"[..]));
     }
 }

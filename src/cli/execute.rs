@@ -14,7 +14,7 @@ use super::shown::Shown;
 use super::{Answer, Exit, Failure, Format, Terminal, infer, intend};
 use crate::client::Place;
 use crate::digest::Digest;
-use crate::engine;
+use crate::engine::{self, EngineError};
 use crate::host::{Host, Local};
 use crate::ledger::Standing;
 use crate::plan::{self, Kind, PlannedSession};
@@ -22,6 +22,7 @@ use crate::question::Level;
 use crate::report::progress;
 use crate::runner::missing::Missing;
 use crate::runner::{Drive, Ending, Event, RunError};
+use crate::setup::{self, SetupError};
 use crate::spec::{HostVia, Spec};
 use crate::store::Store;
 use crate::{diagnostic, script};
@@ -48,6 +49,7 @@ impl Campaign {
     fn open(terminal: &mut Terminal, spec: &Path) -> Result<Self, super::Trouble> {
         let opened = open(terminal, spec)?;
         let host = local_host(&opened)?;
+        runnable(&opened)?;
         let label = format!("{}-{}", opened.edition.experiment, opened.edition.edition);
         let folder = host.folder(&label);
         let this = std::env::current_exe().map_err(|error| Failure::of(Exit::RunFailed, &error))?;
@@ -93,6 +95,7 @@ impl Campaign {
         let opened = &self.opened;
         let interrupted = Arc::new(AtomicBool::new(false));
         listen(&interrupted)?;
+        set_up(opened, &self.host, &self.folder)?;
         let labbook = self.program.display().to_string();
         let port = engine::port_of(&opened.spec.edition());
         let mut report = |event: &Event| shown.event(event);
@@ -112,6 +115,22 @@ impl Campaign {
         shown.clear();
         ending.map_err(|error| run_failure(&error, opened))
     }
+}
+
+/// Refuses what this version cannot start, before anything is begun.
+fn runnable(opened: &Opened) -> Result<(), Failure> {
+    let spec = &opened.spec;
+    let place =
+        Place { spec_folder: &opened.spec_folder, labbook: "labbook", port: engine::port_of(&opened.spec.edition()) };
+    engine::runnable(spec, &place).map_err(|error| {
+        let failure = Failure::of(Exit::RunFailed, &error);
+        match error {
+            EngineError::CannotRun { what, .. } if what.contains("environment:") => {
+                failure.hint("build it there by hand and write `environment: { venv: PATH }`")
+            }
+            _ => failure.hint("`labbook plan` shows what would run"),
+        }
+    })
 }
 
 fn local_host(opened: &Opened) -> Result<Local, Failure> {
@@ -137,6 +156,25 @@ fn local_host(opened: &Opened) -> Result<Local, Failure> {
 
 pub(super) fn failed(error: impl std::error::Error) -> Failure {
     Failure::of(Exit::RunFailed, &error)
+}
+
+/// Runs the host's `setup:`, whose variables every server and client there gets. Those of a runner that lives stay as they are.
+fn set_up(opened: &Opened, host: &dyn Host, folder: &Path) -> Result<(), Failure> {
+    if host.alive(folder).map_err(failed)? {
+        return Ok(());
+    }
+    let setup = opened.lab.hosts.get(host.name()).and_then(|entry| entry.setup.as_deref());
+    setup::apply(host, folder, setup).map_err(|error| {
+        let mut failure = Failure::of(Exit::RunFailed, &error);
+        if let SetupError::Failed { said, .. } = &error {
+            failure.causes.extend(said.iter().cloned());
+            failure = failure.hint(
+                "it runs in a clean shell that ends with the first command that fails; what a login would bring (such as \
+                 `module`) it has to read itself, as with `. /etc/profile`",
+            );
+        }
+        failure
+    })
 }
 
 /// Runs what is missing.

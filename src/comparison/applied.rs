@@ -23,7 +23,9 @@ impl Wanted {
         match self {
             Self::Value(value) => value.same(observed) || as_one_text(value).same(&as_one_text(observed)),
             Self::NotValue(value) => !value.same(observed),
-            Self::InHome(path) => observed.to_string().strip_suffix(path.as_str()).is_some_and(|home| home.starts_with('/')),
+            Self::InHome(path) => {
+                observed.to_string().strip_suffix(path.as_str()).is_some_and(|home| home.starts_with('/'))
+            }
             Self::Known => true,
         }
     }
@@ -204,7 +206,10 @@ mod tests {
             ("binaries.interpreter".into(), Wanted::Value(FactValue::text("/v/bin/python")))
         );
         let in_home = expected("environment.venv", &text("~/v")).1;
-        assert!(in_home.is_met(&FactValue::text("/home/a/v/bin/python")) && !in_home.is_met(&FactValue::text("/w/bin/python")));
+        assert!(
+            in_home.is_met(&FactValue::text("/home/a/v/bin/python"))
+                && !in_home.is_met(&FactValue::text("/w/bin/python"))
+        );
     }
 
     #[test]

@@ -77,7 +77,8 @@ fn venv(folder: &Path) -> PathBuf {
     fs::create_dir_all(folder.join("bin")).expect("a folder");
     symlink(python(), folder.join("bin/python")).expect("a link");
     let home = python().parent().expect("a folder").display().to_string();
-    fs::write(folder.join("pyvenv.cfg"), format!("home = {home}\ninclude-system-site-packages = false\n")).expect("cfg");
+    fs::write(folder.join("pyvenv.cfg"), format!("home = {home}\ninclude-system-site-packages = false\n"))
+        .expect("cfg");
     let output = Command::new(folder.join("bin/python"))
         .args(["-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
         .output()
@@ -122,7 +123,8 @@ impl Bed {
         let Ask { source, args, env, client, factor, arms, more } = ask;
         let commit = if *factor == "source.commit" { String::new() } else { format!("commit: {}, ", self.commit) };
         let place = |name: &str| self.lab.path(name).display().to_string();
-        let (repo, model, serving, bench) = (place("sglang"), place("model"), place("serving"), place("bench/bin/python"));
+        let (repo, model, serving, bench) =
+            (place("sglang"), place("model"), place("serving"), place("bench/bin/python"));
         let environment = if factor.starts_with("environment") {
             String::new()
         } else {

@@ -1,0 +1,82 @@
+//! `doctor`: a look at a host.
+
+use std::io::Write;
+use std::path::Path;
+
+use super::execute::failed;
+use super::open::{lab_folder, open, read_lab, specs_of};
+use super::{Answer, Exit, Failure, Format, Terminal};
+use crate::diagnostic::{did_you_mean, printable};
+use crate::doctor;
+use crate::host::{Host, Local};
+use crate::report::doctor::{self as report, DoctorView, HostFolder};
+use crate::spec::{HostEntry, HostVia};
+use crate::store::Store;
+
+/// Looks at a host of the lab.
+pub(super) fn doctor(terminal: &mut Terminal, name: &str, format: Format) -> Answer {
+    let root = lab_folder(Path::new("."))?;
+    let lab = read_lab(&root)?;
+    let Some(entry) = lab.hosts.get(name) else {
+        let failure = Failure::new(Exit::Usage, format!("there is no host `{}` in labbook.yaml", printable(name)));
+        let near = did_you_mean(name, lab.hosts.keys().map(String::as_str));
+        let known: Vec<&str> = lab.hosts.keys().map(String::as_str).collect();
+        let hint = near
+            .map_or_else(|| format!("the hosts are {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
+        return Err(failure.hint(hint).into());
+    };
+    let host = reach(&root, name, entry)?;
+    let seen = doctor::look(&*host).map_err(failed)?;
+    let mut current = Vec::new();
+    for path in specs_of(&root)? {
+        // A spec with mistakes is the business of `check`.
+        if let Ok(opened) = open(terminal, &path) {
+            current.push(format!("{}-{}", opened.edition.experiment, opened.edition.edition));
+        }
+    }
+    let editions = editions(&root, &*host, &current)?;
+    let view = DoctorView { host: name, via: entry.via.name(), seen: &seen, editions: &editions };
+    match format {
+        Format::Text => write!(terminal.out, "{}", report::text(&view))?,
+        Format::Json => writeln!(terminal.out, "{:#}", report::json(&view))?,
+    }
+    Ok(if seen.is_ready() { Exit::Done } else { Exit::RunFailed })
+}
+
+fn reach(root: &Path, name: &str, entry: &HostEntry) -> Result<Box<dyn Host>, Failure> {
+    match entry.via {
+        HostVia::Local => Ok(Box::new(Local::new(name, root.join(".labbook/host")))),
+        other => {
+            let what =
+                format!("host `{name}` is reached by {}, and this version looks at this machine only", other.name());
+            Err(Failure::new(Exit::RunFailed, what).hint("run `labbook doctor` there"))
+        }
+    }
+}
+
+/// Returns the host folders of this lab's experiments; `current` are the labels that its specs stand for.
+fn editions(root: &Path, host: &dyn Host, current: &[String]) -> Result<Vec<HostFolder>, Failure> {
+    let folder = host.folder("x");
+    let mut found = Vec::new();
+    for name in host.list(folder.parent().unwrap_or(&folder)).map_err(failed)? {
+        let Some((experiment, edition)) = name.rsplit_once('-') else { continue };
+        if edition.len() != 8 || !edition.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            continue;
+        }
+        let folder = host.folder(&name);
+        let sealed = Store::new(root).edition(experiment, edition).sound_ledger().map(|ledger| ledger.standing()).ok();
+        let is_home = |session: &str| sealed.as_ref().is_some_and(|standing| standing.is_sealed(session));
+        let mut not_home = 0;
+        for entry in host.list(&folder.join("queue")).map_err(failed)? {
+            let Some((_, session)) = entry.split_once('-') else { continue };
+            if !is_home(session)
+                && !host.read(&folder.join("queue").join(&entry).join("done"), 0).map_err(failed)?.is_empty()
+            {
+                not_home += 1;
+            }
+        }
+        let alive = host.alive(&folder).map_err(failed)?;
+        found.push(HostFolder { stale: !current.contains(&name), name: printable(&name), alive, not_home });
+    }
+    Ok(found)
+}
