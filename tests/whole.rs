@@ -6,6 +6,7 @@ mod whole {
     pub(crate) mod tiny;
 
     mod architecture;
+    mod doctor;
     mod failures;
     mod inputs;
     mod kills;

@@ -1,6 +1,7 @@
 //! `engine: sglang` end to end, against a stand-in that a test puts into a git checkout: real commits, patches, virtual environments,
 //! processes and log lines, and no model. What is refused is refused by the name of the fact that differs.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -8,12 +9,12 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::lab::{Lab, Told};
+use super::lab::Lab;
 use super::tiny::{
-    self, SPEC, add_words, assert_nothing_left, compare, folder_names, host_folder, queue_only, queued, reasons,
-    refused_for, run,
+    self, SPEC, add_words, assert_nothing_left, compare, edition, events, folder_names, host_folder, queue_only,
+    queued, reasons, refused_for, replace_words, run, words,
 };
-use crate::scripts::python;
+use crate::scripts::{python, skipped};
 
 /// A lab with a checkout of the stand-in, a virtual environment each for server and client, and a model's folder.
 struct Bed {
@@ -149,14 +150,32 @@ impl Bed {
     }
 }
 
-/// The facts of the first run of an arm.
+/// The facts of a session and of its first run, as they are parsed from the sealed files.
 #[track_caller]
-fn facts(lab: &Lab, arm: &str) -> Value {
+fn facts(lab: &Lab, session: &str) -> BTreeMap<String, Value> {
+    let folder = lab.path(&edition(lab)).join(session);
+    let text = fs::read(folder.join("facts.json")).expect("facts");
+    let mut facts: BTreeMap<String, Value> = serde_json::from_slice(&text).expect("JSON");
+    let trial = folder_names(&folder).into_iter().find(|name| name.ends_with("-p1")).expect("a trial");
+    let run: Value =
+        serde_json::from_slice(&fs::read(folder.join(trial).join("run.json")).expect("a run")).expect("JSON");
+    let id = run_id(lab, session);
+    let shown = lab.run(&["show", &id]).success().out;
+    for line in shown.lines() {
+        if let Some((key, value)) = line.trim().split_once("  ") {
+            facts.entry(key.to_owned()).or_insert_with(|| Value::String(value.trim().to_owned()));
+        }
+    }
+    assert_eq!(run["session"], session);
+    facts
+}
+
+#[track_caller]
+fn run_id(lab: &Lab, session: &str) -> String {
     let runs = lab.run(&["show", "tiny", "--format", "json"]).success().json();
-    let of_arm = |run: &&Value| run["arm"] == arm;
-    let id = runs.as_array().and_then(|runs| runs.iter().find(of_arm)).map(|run| run["id"].clone());
-    let id = id.unwrap_or_else(|| panic!("no run of `{arm}` in {runs:#}"));
-    lab.run(&["show", id.as_str().expect("text"), "--format", "json"]).success().json()["facts"].clone()
+    let of_session = |run: &&Value| run["run"]["session"] == session || run["session"] == session;
+    let run = runs.as_array().and_then(|runs| runs.iter().find(of_session)).unwrap_or_else(|| panic!("{runs:#}"));
+    run["id"].as_str().expect("an id").to_owned()
 }
 
 fn edit(lab: &Lab, session: &str, file: &str, text: &str) {
@@ -184,7 +203,7 @@ fn an_argument_is_compared_and_every_fact_was_observed() {
         condition["metric"] == "decode_rate" && condition["effect"]["ratio"].as_f64().is_some_and(|ratio| ratio < 0.95)
     });
     assert!(slower, "the other kernel takes longer for each step, and the server's log says so: {compared:#}");
-    let facts = facts(lab, "other");
+    let facts = facts(lab, "b01-other");
     let here = |name: &str| lab.path(name).display().to_string();
     for (key, wanted) in [
         ("source.commit", commit),
@@ -208,14 +227,244 @@ fn an_argument_is_compared_and_every_fact_was_observed() {
         ("workload.flush_status", "200 Cache flushed. Please check backend logs for more details.".into()),
         ("gpu.count", "0".into()),
     ] {
-        assert_eq!(facts[key], Value::String(wanted), "{key} in {facts:#}");
+        assert_eq!(facts.get(key), Some(&Value::String(wanted)), "{key} in {facts:#?}");
     }
     for key in ["model.config_sha256", "client.module_sha256", "server.capacity.kv_tokens", "workload.lengths_sha256"] {
-        assert!(facts[key].is_string(), "{key} in {facts:#}");
+        assert!(facts.contains_key(key), "{key} in {facts:#?}");
     }
     // The server sets it for its children only, and both values are told.
-    assert_eq!(facts["server.env.NCCL_CUMEM_ENABLE"], serde_json::json!(["(unset)", "0"]), "{facts:#}");
-    assert!(facts["packages.a-colleagues-tool"].is_null(), "not in the engine's closure: {facts:#}");
-    assert!(facts["server.env.SGLANG_RUN_ID"].is_null(), "made afresh at each launch");
+    assert_eq!(facts["server.env.NCCL_CUMEM_ENABLE"], serde_json::json!(["(unset)", "0"]), "{facts:#?}");
+    assert!(!facts.contains_key("packages.a-colleagues-tool"), "not in the engine's closure: {facts:#?}");
+    assert!(!facts.contains_key("server.env.SGLANG_RUN_ID"), "made afresh at each launch");
     assert_nothing_left(lab);
+}
+
+#[test]
+fn patches_are_the_factor_and_the_log_is_the_evidence() {
+    let mut bed = Bed::new();
+    let ask = Ask {
+        env: "{ SGLANG_OEA_K0: \"3\" }",
+        factor: "source.patches",
+        arms: "one: [], other: [oea.patch]",
+        more: "evidence:\n  other: { log: \"OEA on\" }\n",
+        ..Ask::default()
+    };
+    let lab = bed.ask(&ask);
+    run(lab).success();
+    let (status, compared) = compare(lab);
+    assert_eq!((status, &compared["outcome"]), (0, &"exploratory".into()), "{compared:#}");
+    let (one, other) = (facts(lab, "b01-one"), facts(lab, "b01-other"));
+    assert_eq!((&one["source.dirty"], &one["treatment.evidence"]), (&"clean".into(), &"absent".into()));
+    assert_eq!(other["treatment.evidence"], "present");
+    assert_eq!(other["source.dirty"].as_str().map(str::len), Some(64), "the digest of the patched tree");
+    assert_eq!(one["source.commit"], other["source.commit"]);
+}
+
+#[test]
+fn a_bundle_of_variables_is_active_only_under_its_right_names() {
+    let mut bed = Bed::new();
+    let ask = Ask {
+        source: ", patches: [oea.patch]",
+        factor: "[server.env.SGLANG_OEA_K0, server.env.SGLANG_OEA_MIN_BATCH]",
+        arms: "one: [unset, unset], other: [\"3\", \"2\"]",
+        more: "evidence:\n  other: { log: \"OEA on\" }\n",
+        ..Ask::default()
+    };
+    let lab = bed.ask(&ask);
+    run(lab).success();
+    let (status, compared) = compare(lab);
+    assert_eq!((status, &compared["outcome"]), (0, &"exploratory".into()), "{compared:#}");
+    let other = facts(lab, "b01-other");
+    assert_eq!(
+        (&other["server.env.SGLANG_OEA_K0"], &other["server.env.SGLANG_OEA_MIN_BATCH"]),
+        (&"3".into(), &"2".into())
+    );
+    // The same experiment with one letter amiss: the variable is there, and nothing reads it.
+    fs::remove_dir_all(bed.lab.path("results")).expect("the first edition is out of the way");
+    fs::remove_dir_all(bed.lab.path(".labbook")).expect("and its host folder");
+    let ask = Ask { factor: "[server.env.SGLANG_OEA_KO, server.env.SGLANG_OEA_MIN_BATCH]", ..ask };
+    let lab = bed.ask(&ask);
+    run(lab).success();
+    refused_for(lab, "treatment.evidence");
+}
+
+#[test]
+fn another_flag_commit_and_working_tree_are_refused_by_name() {
+    let mut bed = Bed::new();
+    let checkout = bed.lab.path("sglang");
+    fs::write(checkout.join("python/sglang/srt/extra.py"), "").expect("written");
+    git(&checkout, &["add", "."]);
+    git(&checkout, &["commit", "-q", "-m", "another"]);
+    let other_commit = git(&checkout, &["rev-parse", "HEAD"]);
+    git(&checkout, &["checkout", "-q", &bed.commit]);
+    fs::write(checkout.join("python/sglang/srt/extra.py"), "left_over = 1\n").expect("a file that git does not know");
+    let lab = bed.ask(&Ask { more: "retry: 0\n", ..Ask::default() });
+    let spec = lab.read(SPEC).replace("repeats: 1", "repeats: 3");
+    lab.write(SPEC, &spec);
+    let host = queue_only(lab);
+    add_words(&queued(&host, "b01-other").join("argv"), &["--tp", "2"]);
+    edit(lab, "b02-other", "source/commit", &format!("{other_commit}\n"));
+    // Somebody's working tree in the place of the clean one.
+    fs::remove_dir_all(queued(&host, "b03-other").join("source")).expect("removed");
+    edit(lab, "b03-other", "cwd", &format!("{}\n", checkout.display()));
+    run(lab).success();
+    let compared = refused_for(lab, "source.commit");
+    let blocks = |name: &str| {
+        let reasons = compared["conditions"][0]["reasons"].as_array().expect("reasons");
+        reasons.iter().find(|reason| reason["name"] == name).map(|reason| reason["blocks"].clone())
+    };
+    assert_eq!(blocks("server.args.tp-size"), Some(serde_json::json!([1])), "under its full name: {compared:#}");
+    assert_eq!(blocks("source.commit"), Some(serde_json::json!([2])), "{compared:#}");
+    assert_eq!(blocks("source.dirty"), Some(serde_json::json!([3])), "{compared:#}");
+    lab.run(&["compare", "tiny"]).fails(3).says("source.dirty").says("server.args.tp-size");
+}
+
+#[test]
+fn a_child_with_another_environment_is_refused_by_name() {
+    let mut bed = Bed::new();
+    bed.lab.write("site-lpm.env", "FLASHINFER_SOMETHING=1\n");
+    let lab = bed.ask(&Ask { factor: "server.args.schedule-policy", arms: "one: fcfs, other: lpm", ..Ask::default() });
+    run(lab).success();
+    refused_for(lab, "server.env.FLASHINFER_SOMETHING");
+    assert_eq!(facts(lab, "b01-other")["server.env.FLASHINFER_SOMETHING"], serde_json::json!(["(unset)", "1"]));
+}
+
+#[test]
+fn a_client_of_another_version_is_refused() {
+    let mut bed = Bed::new();
+    let lab = bed.ask(&Ask::default());
+    let other = venv(&lab.path("newer"));
+    copy(&standin("client"), &other);
+    distribution(&other, "sglang", "0.5.24", &[]);
+    let host = queue_only(lab);
+    let python = lab.path("newer/bin/python").display().to_string();
+    let session = queued(&host, "b01-other");
+    let mut commands = clients(lab, "b01-other");
+    // Whoever installs over the pinned client does so for the preflight too, which is told not to look.
+    commands.extend(
+        folder_names(&session.join("preflight")).iter().map(|name| session.join("preflight").join(name).join("argv")),
+    );
+    for argv in commands.iter().filter(|argv| words(argv)[0].ends_with("bench/bin/python")) {
+        let mut command: Vec<String> = words(argv);
+        command[0].clone_from(&python);
+        command.retain(|word| word != "0.5.23");
+        replace_words(argv, &command.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    run(lab).success();
+    refused_for(lab, "client.version");
+    // A client that is not the pinned one does not even begin.
+    let mut bed = Bed::new();
+    let lab = bed.ask(&Ask { client: "0.5.22", more: "retry: 0\n", ..Ask::default() });
+    run(lab).fails(5).says("client.version is 0.5.23").says("the spec pins 0.5.22");
+    assert_nothing_left(lab);
+}
+
+#[test]
+fn a_clean_tree_that_was_changed_is_not_used() {
+    let mut bed = Bed::new();
+    let lab = bed.ask(&Ask { more: "retry: 0\n", ..Ask::default() });
+    run(lab).success();
+    let sources = host_folder(lab).join("source");
+    let tree = sources.join(&folder_names(&sources)[0]);
+    fs::write(tree.join("python/sglang/extra.py"), "").expect("written");
+    lab.run(&["run", SPEC, "--more", "1"]).fails(5).says("was changed").says("extra.py");
+    fs::remove_file(tree.join("python/sglang/extra.py")).expect("removed");
+    fs::write(tree.join("python/sglang/__init__.py"), "__version__ = '1'\n").expect("written");
+    run(lab).fails(5).says("was changed").says("__init__.py");
+}
+
+#[test]
+fn a_misspelt_flag_costs_seconds() {
+    let mut bed = Bed::new();
+    let lab = bed.ask(&Ask { args: ", chunked-prefil-size: 128", more: "retry: 0\n", ..Ask::default() });
+    lab.run(&["check", SPEC]).fails(2).says("chunked-prefil-size").says("chunked-prefill-size");
+    let mut bed = Bed::new();
+    let lab = bed.ask(&Ask { args: ", a-flag-of-tomorrow: 128", more: "retry: 0\n", ..Ask::default() });
+    run(lab).fails(5).says("unrecognized arguments: --a-flag-of-tomorrow 128");
+}
+
+#[test]
+fn environments_are_facts_and_what_cannot_be_built_is_refused_at_once() {
+    let mut bed = Bed::new();
+    let newer = venv(&bed.lab.path("newer"));
+    distribution(&newer, "sgl-kernel", "0.3.2", &[]);
+    let place = |name: &str| bed.lab.path(name).display().to_string();
+    let arms = format!("one: {}, other: {}", place("serving"), place("newer"));
+    let lab = bed.ask(&Ask { factor: "environment.venv", arms: &arms, ..Ask::default() });
+    run(lab).success();
+    let (status, compared) = compare(lab);
+    assert_eq!((status, &compared["outcome"]), (0, &"exploratory".into()), "{compared:#}");
+    let (one, other) = (facts(lab, "b01-one"), facts(lab, "b01-other"));
+    assert_eq!((&one["packages.sgl-kernel"], &other["packages.sgl-kernel"]), (&"0.3.1".into(), &"0.3.2".into()));
+    assert_eq!(other["binaries.interpreter"], Value::String(lab.path("newer/bin/python").display().to_string()));
+
+    let mut bed = Bed::new();
+    bed.ask(&Ask::default());
+    let digest = "a".repeat(64);
+    let spec = bed.lab.read(SPEC);
+    let at = spec.find("environment:").expect("an environment");
+    let end = spec[at..].find('\n').expect("a line") + at;
+    bed.lab.write("experiments/requirements.lock", "sglang==0.5.23\n");
+    for environment in [format!("image: x@sha256:{digest}"), "lock: requirements.lock, build: [make]".to_owned()] {
+        let text = format!("{}environment: {{ {environment} }}{}", &spec[..at], &spec[end..]);
+        bed.lab.write(SPEC, &text);
+        bed.lab.run(&["check", SPEC]).success();
+        bed.lab.run(&["run", SPEC]).fails(5).says("cannot be run").says("venv: PATH");
+        assert!(!bed.lab.path("results/tiny").exists() && !bed.lab.path(".labbook").exists(), "nothing was begun");
+    }
+}
+
+#[test]
+fn what_setup_exports_is_given_to_every_process_and_is_a_fact() {
+    let mut bed = Bed::new();
+    let setup = |text: &str| {
+        format!("hosts:\n  local:\n    via: local\n    setup: |\n      {}\n", text.replace('\n', "\n      "))
+    };
+    bed.lab.write("labbook.yaml", &setup("echo loading\nexport NCCL_DEBUG=WARN SITE='a  b'\nmodule load cuda"));
+    let lab = bed.ask(&Ask::default());
+    run(lab).fails(5).says("ended with code 127").says("loading").says("/etc/profile");
+    assert!(!events(lab).iter().any(|event| event.to_string().contains("finished")), "nothing ran");
+    lab.write("labbook.yaml", &setup("export NCCL_DEBUG=WARN SITE='a  b'"));
+    run(lab).success();
+    let facts = facts(lab, "b01-one");
+    assert_eq!(facts["server.env.NCCL_DEBUG"], "WARN");
+    assert!(facts["server.env.SITE"].as_str().is_some_and(|text| text.starts_with("sha256:")), "{facts:#?}");
+    assert!(!facts.contains_key("server.env.CARGO_BIN_EXE_labbook"), "and nothing of ours came along");
+    let (status, compared) = compare(lab);
+    assert_eq!((status, reasons(&compared).contains(&"server.env.NCCL_DEBUG".to_owned())), (0, false), "{compared:#}");
+}
+
+#[test]
+fn the_published_client_drives_the_stand_in() {
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/tools/sglang-client");
+    let Some(installed) = std::env::var_os("LABBOOK_SGLANG_CLIENT").map(PathBuf::from) else {
+        return skipped(&format!(
+            "the_published_client_drives_the_stand_in: LABBOOK_SGLANG_CLIENT names no folder that `{} setup FOLDER` made",
+            tool.display()
+        ));
+    };
+    let mut bed = Bed::new();
+    // Its interpreter, with the modules that import torch in vain replaced, as the tool itself does.
+    let site = bed.lab.path("bench-real");
+    fs::create_dir_all(site.join("bin")).expect("a folder");
+    let program = format!(
+        "#!/bin/sh\n[ \"$1\" = -m ] || exec {0}/venv/bin/python \"$@\"\nshift 2\nexec {1} {2} python {0} -- \"$@\"\n",
+        installed.display(),
+        python().display(),
+        tool.display()
+    );
+    fs::write(site.join("bin/python"), program).expect("written");
+    fs::set_permissions(site.join("bin/python"), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("executable");
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(installed.join("tokenizer").join(name), bed.lab.path("model").join(name)).expect("a tokenizer");
+    }
+    bed.ask(&Ask::default());
+    let spec = bed.lab.read(SPEC).replace("/bench/bin/python", "/bench-real/bin/python");
+    bed.lab.write(SPEC, &spec);
+    run(&bed.lab).success();
+    let facts = facts(&bed.lab, "b01-one");
+    assert_eq!(facts["client.version"], "0.5.23");
+    let (status, compared) = compare(&bed.lab);
+    assert_eq!((status, &compared["outcome"]), (0, &"exploratory".into()), "{compared:#}");
 }
