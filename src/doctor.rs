@@ -25,8 +25,11 @@ const OPTIONAL: [(&str, &str); 5] = [
 ];
 
 /// Keys that a host's own condition can hide, and the remedy; for others the table says how they are observed.
-const REMEDIES: [(&str, &str); 6] = [
+const REMEDIES: [(&str, &str); 9] = [
     ("host.id", "`systemd-machine-id-setup` makes /etc/machine-id"),
+    ("host.boot_id", "/proc/sys/kernel/random/boot_id must be readable"),
+    ("host.cpu", "/proc/cpuinfo must be readable"),
+    ("host.numa", "no NUMA nodes under /sys/devices/system/node: nothing to do"),
     ("host.governor", "no cpufreq under /sys/devices/system/cpu, as in most virtual machines: nothing to do"),
     ("server.env.<name>", "/proc must show the processes of one's own account: look at its option hidepid"),
     ("server.argv", "/proc must show the processes of one's own account: look at its option hidepid"),

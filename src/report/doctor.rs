@@ -66,15 +66,30 @@ fn facts(out: &mut String, facts: &[FactSight]) {
     for (sight, name) in
         [(Sight::Observed, "observed now"), (Sight::WithServer, "with a server"), (Sight::NotHere, "none here")]
     {
-        let keys: Vec<&str> = facts.iter().filter(|fact| fact.sight == sight).map(|fact| fact.key).collect();
+        let here: Vec<&FactSight> = facts.iter().filter(|fact| fact.sight == sight).collect();
+        // What is seen now is worth its names; of the rest those that a verdict needs.
+        let named = |fact: &&&FactSight| fact.required || sight == Sight::Observed;
+        let mut keys: Vec<String> = here.iter().filter(named).map(|fact| fact.key.to_owned()).collect();
+        let others = here.len() - keys.len();
+        if others > 0 {
+            let and = if keys.is_empty() { "" } else { "and " };
+            keys.push(format!("{and}{others} that no verdict needs"));
+        }
         if !keys.is_empty() {
             row(out, name, &keys.join(", "));
         }
     }
+    let mut hidden: Vec<(String, Vec<&str>)> = Vec::new();
     for fact in facts.iter().filter(|fact| fact.sight == Sight::Hidden) {
         let need = if fact.required { "required" } else { "not required" };
-        let remedy = fact.remedy.as_deref().unwrap_or_default();
-        row(out, "not observable", &format!("{} ({need}): {remedy}", fact.key));
+        let remedy = format!("({need}): {}", fact.remedy.as_deref().unwrap_or_default());
+        match hidden.iter_mut().find(|(other, _)| *other == remedy) {
+            Some((_, keys)) => keys.push(fact.key),
+            None => hidden.push((remedy, vec![fact.key])),
+        }
+    }
+    for (remedy, keys) in hidden {
+        row(out, "not observable", &format!("{} {remedy}", keys.join(", ")));
     }
 }
 
