@@ -1,17 +1,18 @@
 //! `doctor`: a look at a host.
 
+use std::fs;
 use std::io::Write;
 use std::path::Path;
 
 use super::execute::failed;
-use super::open::{lab_folder, open, read_lab, specs_of};
+use super::open::{lab_folder, read_lab, specs_of};
 use super::{Answer, Exit, Failure, Format, Terminal};
 use crate::diagnostic::{did_you_mean, printable};
-use crate::doctor;
 use crate::host::{Host, Local};
 use crate::report::doctor::{self as report, DoctorView, HostFolder};
-use crate::spec::{HostEntry, HostVia};
+use crate::spec::{self, HostEntry, HostVia};
 use crate::store::Store;
+use crate::{doctor, yaml};
 
 /// Looks at a host of the lab.
 pub(super) fn doctor(terminal: &mut Terminal, name: &str, format: Format) -> Answer {
@@ -27,13 +28,7 @@ pub(super) fn doctor(terminal: &mut Terminal, name: &str, format: Format) -> Ans
     };
     let host = reach(&root, name, entry)?;
     let seen = doctor::look(&*host).map_err(failed)?;
-    let mut current = Vec::new();
-    for path in specs_of(&root)? {
-        // A spec with mistakes is the business of `check`.
-        if let Ok(opened) = open(terminal, &path) {
-            current.push(format!("{}-{}", opened.edition.experiment, opened.edition.edition));
-        }
-    }
+    let current = labels(&root)?;
     let editions = editions(&root, &*host, &current)?;
     let view = DoctorView { host: name, via: entry.via.name(), seen: &seen, editions: &editions };
     match format {
@@ -41,6 +36,19 @@ pub(super) fn doctor(terminal: &mut Terminal, name: &str, format: Format) -> Ans
         Format::Json => writeln!(terminal.out, "{:#}", report::json(&view))?,
     }
     Ok(if seen.is_ready() { Exit::Done } else { Exit::RunFailed })
+}
+
+/// Returns what the lab's specs stand for, `EXPERIMENT-EDITION`. One with mistakes is the business of `check`.
+fn labels(root: &Path) -> Result<Vec<String>, Failure> {
+    let mut labels = Vec::new();
+    for path in specs_of(root)? {
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let folder = path.parent().unwrap_or(root);
+        if let Ok((spec, _)) = spec::parse(&yaml::source(path.display().to_string(), &text), folder) {
+            labels.push(format!("{}-{}", spec.question.experiment, spec.edition().short(8)));
+        }
+    }
+    Ok(labels)
 }
 
 fn reach(root: &Path, name: &str, entry: &HostEntry) -> Result<Box<dyn Host>, Failure> {

@@ -71,7 +71,11 @@ fn facts(out: &mut String, facts: &[FactSight]) {
         let named = |fact: &&&FactSight| fact.required || sight == Sight::Observed;
         let mut keys: Vec<String> = here.iter().filter(named).map(|fact| fact.key.to_owned()).collect();
         let others = here.len() - keys.len();
-        if others > 0 {
+        if sight == Sight::NotHere {
+            let mut families: Vec<&str> = here.iter().map(|fact| family(fact.key)).collect();
+            families.dedup();
+            keys = families.into_iter().map(str::to_owned).collect();
+        } else if others > 0 {
             let and = if keys.is_empty() { "" } else { "and " };
             keys.push(format!("{and}{others} that no verdict needs"));
         }
@@ -91,6 +95,11 @@ fn facts(out: &mut String, facts: &[FactSight]) {
     for (remedy, keys) in hidden {
         row(out, "not observable", &format!("{} {remedy}", keys.join(", ")));
     }
+}
+
+/// What a host without GPUs lacks is one thing.
+fn family(key: &'static str) -> &'static str {
+    if key.starts_with("gpu.") { "gpu.*" } else { key }
 }
 
 fn state(out: &mut String, view: &DoctorView<'_>) {
