@@ -13,6 +13,7 @@ use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use crate::diagnostic::{Diagnostics, Style};
 
 mod bookkeeper;
+mod doctor;
 mod execute;
 mod infer;
 mod intend;
@@ -180,6 +181,17 @@ enum Command {
     Stop {
         /// The spec.
         spec: PathBuf,
+    },
+    /// Say what can be observed on a host, which programs are absent there, who holds it and what is left over. Changes nothing.
+    #[command(after_help = "Examples:\n  labbook doctor\n  labbook doctor blackwell --format json\n\n\
+        Exit status 0: everything that is required can be observed there; 5: not, and the remedy is named.")]
+    Doctor {
+        /// A host of labbook.yaml.
+        #[arg(default_value = "local")]
+        host: String,
+        /// How to print.
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
     },
     /// Show a run, one of its files, or an experiment's runs; ids may be shortened.
     #[command(
@@ -371,6 +383,7 @@ fn dispatch(command: Command, terminal: &mut Terminal) -> Answer {
         Command::Status { spec, format } => execute::status(terminal, spec.as_deref(), format),
         Command::Attach { spec, format } => execute::attach(terminal, &spec, format),
         Command::Stop { spec } => execute::stop(terminal, &spec),
+        Command::Doctor { host, format } => doctor::doctor(terminal, &host, format),
         Command::Show { what, file, format } => keep::show(terminal, &what, file.as_deref(), format),
         Command::Compare { what, metric, require_verdict, format } => match what.as_slice() {
             [one, other] => infer::pair(terminal, one, other, metric.as_deref(), format),

@@ -69,7 +69,7 @@ pub fn session(spec: &Spec, planned: &PlannedSession, place: &Place) -> Result<S
         health: Some("/health".to_owned()),
         ready_line: Some("The server is fired up and ready to roll!".to_owned()),
         generate: Some(Generate { path: "/generate".to_owned(), body: first_generation() }),
-        info: ["server_info", "model_info", "metrics"].map(|name| (name.to_owned(), format!("/{name}"))).to_vec(),
+        info: info(spec.server.engine),
         flush_path: Some("/flush_cache".to_owned()),
         preflight: preflight(spec.server.engine, &settings, place),
         package_path: package_path(spec.server.engine, &settings),
@@ -104,6 +104,28 @@ pub fn server(engine: Engine, settings: &ArmSettings, place: &Place) -> Result<C
     Ok(Command { argv: argv.into_iter().map(OsString::from).collect(), env: environment(engine, settings) })
 }
 
+/// What the server is asked about itself. Servers before 0.5.6 know the older names alone.
+fn info(engine: Engine) -> Vec<(String, String)> {
+    let names: &[&str] = match engine {
+        Engine::Sglang => &["server_info", "get_server_info", "model_info", "get_model_info", "metrics"],
+        _ => &["server_info", "model_info", "metrics"],
+    };
+    names.iter().map(|name| ((*name).to_owned(), format!("/{name}"))).collect()
+}
+
+/// Says whether every arm can be started by this version, before anything is begun.
+///
+/// # Errors
+///
+/// The first arm that cannot.
+pub fn runnable(spec: &Spec, place: &Place) -> Result<(), EngineError> {
+    for arm in spec.question.arms.keys() {
+        let settings = spec.arm(arm).ok_or_else(|| EngineError::Arm(arm.clone()))?;
+        server(spec.server.engine, &settings, place)?;
+    }
+    Ok(())
+}
+
 fn environment(engine: Engine, settings: &ArmSettings) -> Vec<(String, OsString)> {
     let mut env: Vec<(String, OsString)> = Vec::new();
     // The package is imported from the clean tree that the session makes and starts in.
@@ -126,10 +148,10 @@ fn python(settings: &ArmSettings) -> Result<String, EngineError> {
         None => Ok("python3".to_owned()),
         Some(Environment::Venv { path }) => Ok(format!("{}/bin/python", path.trim_end_matches('/'))),
         Some(Environment::Image { image, .. }) => {
-            cannot(&format!("environment image `{image}`"), "this version starts servers from a virtual environment")
+            cannot(&format!("`environment: {{ image: {image} }}`"), "this version starts no containers")
         }
         Some(Environment::Lock { path, .. }) => {
-            cannot(&format!("environment lock `{path}`"), "this version starts servers from a virtual environment")
+            cannot(&format!("`environment: {{ lock: {path} }}`"), "this version builds no environments")
         }
     }
 }
@@ -182,23 +204,41 @@ fn preflight(engine: Engine, settings: &ArmSettings, place: &Place) -> Vec<Comma
     if settings.client.kind == ClientKind::SglangBenchServing {
         let mut argv = client::python(settings);
         argv.extend(["-c".to_owned(), PRINT_CLIENT_FACTS.to_owned()]);
+        argv.extend(settings.client.version.clone());
         commands.push(Command { argv: argv.into_iter().map(OsString::from).collect(), env: Vec::new() });
     }
     commands
 }
 
-/// Prints what only the server's interpreter can know: the versions of the engine's dependencies as installed, and digests of
-/// the model's files where its name is a folder.
-const PRINT_FACTS: &str = "import hashlib, importlib.metadata as m, os, re, sys
+/// Prints what only the server's interpreter can know: where it and the engine's package are, the versions of the engine's
+/// dependencies as installed (of a bare checkout, what its pyproject.toml wants), the digest of a wheel's RECORD where the
+/// package comes from one, and digests of the model's files where its name is a folder.
+const PRINT_FACTS: &str = "import hashlib, importlib.metadata as m, importlib.util, os, re, sys
+def fact(key, value): print('labbook-fact ' + key, value)
+def digest(path): return hashlib.sha256(open(path, 'rb').read()).hexdigest()
+def normal(name): return re.sub(r'[-_.]+', '-', name).lower()
+fact('binaries.interpreter', sys.executable)
+spec = importlib.util.find_spec('sglang')
+origin = os.path.realpath(spec.origin) if spec and spec.origin else ''
+here = os.path.realpath('.') + os.sep
+fact('packages.sglang.path', origin[len(here):] if origin.startswith(here) else origin)
 seen, queue = set(), ['sglang']
 while queue:
-    name = re.sub(r'[-_.]+', '-', queue.pop()).lower()
+    name = normal(queue.pop())
     if name in seen: continue
     seen.add(name)
     try: d = m.distribution(name)
-    except m.PackageNotFoundError: continue
-    print('labbook-fact packages.' + name, d.version)
-    for r in d.requires or []:
+    except m.PackageNotFoundError:
+        wanted = os.path.join(os.path.dirname(os.path.dirname(origin)), 'pyproject.toml')
+        if name != 'sglang' or not os.path.isfile(wanted): continue
+        import tomllib
+        requires = tomllib.load(open(wanted, 'rb')).get('project', {}).get('dependencies', [])
+    else:
+        fact('packages.' + name, d.version)
+        requires = d.requires or []
+        if name == 'sglang' and os.path.realpath(d.locate_file('sglang/__init__.py')) == origin and d.read_text('RECORD'):
+            fact('packages.sglang.record_sha256', hashlib.sha256(d.read_text('RECORD').encode()).hexdigest())
+    for r in requires:
         if 'extra ==' not in r: queue.append(re.split(r'[^A-Za-z0-9._-]', r, maxsplit=1)[0])
 for key, file in (('config', 'config.json'), ('tokenizer', 'tokenizer.json'), ('chat_template', 'chat_template.jinja'),
                   ('index', 'model.safetensors.index.json')):
@@ -209,17 +249,19 @@ for key, file in (('config', 'config.json'), ('tokenizer', 'tokenizer.json'), ('
             path = try_to_load_from_cache(sys.argv[1], file)
         except Exception: path = None
     if isinstance(path, str) and os.path.isfile(path):
-        print('labbook-fact model.' + key + '_sha256', hashlib.sha256(open(path, 'rb').read()).hexdigest())";
+        fact('model.' + key + '_sha256', digest(path))";
 
-/// Prints which client measures: its version, and the digest of the module that runs.
-const PRINT_CLIENT_FACTS: &str = "import hashlib, importlib.metadata as m, os
-d = m.distribution('sglang')
-print('labbook-fact client.version', d.version)
-for file in ('sglang/benchmark/serving.py', 'sglang/bench_serving.py'):
-    path = d.locate_file(file)
-    if os.path.isfile(path):
-        print('labbook-fact client.module_sha256', hashlib.sha256(open(path, 'rb').read()).hexdigest())
-        break";
+/// Prints which client measures: its version, which must be the pinned one, and the digest of the module that runs.
+const PRINT_CLIENT_FACTS: &str = "import hashlib, importlib.metadata as m, importlib.util, os, sys
+version = m.version('sglang')
+if sys.argv[1:] and version != sys.argv[1]:
+    sys.exit('client.version is ' + version + ' in ' + sys.executable + ', and the spec pins ' + sys.argv[1])
+print('labbook-fact client.version', version)
+spec = importlib.util.find_spec('sglang')
+for folder in spec.submodule_search_locations or []:
+    paths = [os.path.join(folder, *file) for file in (('benchmark', 'serving.py'), ('bench_serving.py',))]
+    for path in [path for path in paths if os.path.isfile(path)][:1]:
+        print('labbook-fact client.module_sha256', hashlib.sha256(open(path, 'rb').read()).hexdigest())";
 
 const PARSE_ARGUMENTS: &str = "import argparse, sys
 from sglang.srt.server_args import ServerArgs

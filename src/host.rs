@@ -73,6 +73,17 @@ fn files(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HostError 
     move |source| HostError::Files { act, path, source }
 }
 
+/// What a script said on a host, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Exit status; 128 + n after signal n.
+    pub code: i32,
+    /// Standard output.
+    pub out: Vec<u8>,
+    /// Standard error.
+    pub err: Vec<u8>,
+}
+
 /// Where sessions run.
 pub trait Host {
     /// Returns the name under `hosts:` in labbook.yaml.
@@ -121,6 +132,9 @@ pub trait Host {
 
     /// Copies a folder of regular files here, into a folder that does not exist yet.
     fn fetch(&self, folder: &Path, into: &Path) -> Result<(), HostError>;
+
+    /// Runs one of our constant scripts under `sh` to its end; `input` is its standard input. It may be run again.
+    fn shell(&self, script: &str, input: &[u8]) -> Result<Said, HostError>;
 }
 
 /// What the runner of a host folder says about itself.

@@ -28,6 +28,8 @@ pub mod probe;
 pub mod store;
 
 pub mod host;
+pub mod setup;
+pub mod doctor;
 pub mod client;
 pub mod engine;
 pub mod runner;

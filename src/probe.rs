@@ -225,6 +225,8 @@ fn printed(files: &RawFiles, facts: &mut Fingerprint) {
             let said = line.strip_prefix("labbook-fact ").and_then(|said| said.split_once(' '));
             if let Some((key, value)) = said
                 && MAY.iter().any(|may| crate::fact::table::matches(may, key))
+                // What the live server showed is not replaced by what a program before it said.
+                && facts.get(key).is_none()
             {
                 facts.text(key, value.trim());
             }

@@ -91,6 +91,11 @@ pub const RUNNER: &str = include_str!("script/runner.sh");
 /// Runs one session.
 pub const SESSION: &str = include_str!("script/session.sh");
 
+/// Runs a host's `setup:` and keeps what it exports; see its first lines.
+pub const SETUP: &str = include_str!("script/setup.sh");
+/// Looks at a host as a session would; see its first lines.
+pub const DOCTOR: &str = include_str!("script/doctor.sh");
+
 /// The fact `labbook.session_sha256`: SHA-256 of `runner.sh` followed by `session.sh`, 64 hex digits.
 pub fn digest() -> String {
     sha256(&[RUNNER.as_bytes(), SESSION.as_bytes()])

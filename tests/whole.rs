@@ -7,11 +7,13 @@ mod whole {
     pub(crate) mod tiny;
 
     mod architecture;
+    mod doctor;
     mod failures;
     mod inputs;
     mod kills;
     mod leaving;
     mod refusals;
     mod ssh;
+    mod sglang;
     mod verdict;
 }

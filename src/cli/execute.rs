@@ -16,7 +16,7 @@ use super::shown::Shown;
 use super::{Answer, Exit, Failure, Format, Terminal, infer, intend};
 use crate::client::Place;
 use crate::digest::Digest;
-use crate::engine;
+use crate::engine::{self, EngineError};
 use crate::host::{BOOT_ID, Host, HostError};
 use crate::ledger::Standing;
 use crate::plan::{self, Kind, PlannedSession};
@@ -24,6 +24,7 @@ use crate::question::{Engine, Level};
 use crate::report::progress;
 use crate::runner::missing::Missing;
 use crate::runner::{Drive, Ending, Event, Patient, RunError};
+use crate::setup::{self, SetupError};
 use crate::spec::{ClientKind, Spec};
 use crate::store::Store;
 use crate::{diagnostic, script};
@@ -47,6 +48,7 @@ struct Campaign {
 impl Campaign {
     fn open(terminal: &mut Terminal, spec: &Path) -> Result<Self, super::Trouble> {
         let opened = open(terminal, spec)?;
+        runnable(&opened)?;
         let reached = reach::reach(&opened)?;
         Ok(Self { opened, reached })
     }
@@ -90,6 +92,7 @@ impl Campaign {
         let port = engine::port_of(&opened.spec.edition());
         let report = RefCell::new(|event: &Event| shown.event(event));
         let host = Patient::new(&*self.reached.host, &report, &interrupted);
+        set_up(opened, &host, &self.reached.folder)?;
         let ending = self.placed(&host).map_err(RunError::from).and_then(|placed| {
             let mut drive = Drive {
                 spec: &opened.spec,
@@ -156,8 +159,47 @@ pub(super) fn host_failure(error: &HostError) -> Failure {
     error.remedy().into_iter().fold(Failure::of(Exit::RunFailed, error), Failure::hint)
 }
 
+/// Refuses what this version cannot start, before anything is begun.
+fn runnable(opened: &Opened) -> Result<(), Failure> {
+    let spec = &opened.spec;
+    let place = Place {
+        spec_folder: &opened.spec_folder,
+        files: &opened.spec_folder,
+        labbook: "labbook",
+        port: engine::port_of(&opened.spec.edition()),
+    };
+    engine::runnable(spec, &place).map_err(|error| {
+        let failure = Failure::of(Exit::RunFailed, &error);
+        match error {
+            EngineError::CannotRun { what, .. } if what.contains("environment:") => {
+                failure.hint("build it there by hand and write `environment: { venv: PATH }`")
+            }
+            _ => failure.hint("`labbook plan` shows what would run"),
+        }
+    })
+}
+
 pub(super) fn failed(error: impl std::error::Error) -> Failure {
     Failure::of(Exit::RunFailed, &error)
+}
+
+/// Runs the host's `setup:`, whose variables every server and client there gets. Those of a runner that lives stay as they are.
+fn set_up(opened: &Opened, host: &dyn Host, folder: &Path) -> Result<(), Failure> {
+    if host.alive(folder).map_err(|error| host_failure(&error))? {
+        return Ok(());
+    }
+    let setup = opened.lab.hosts.get(host.name()).and_then(|entry| entry.setup.as_deref());
+    setup::apply(host, folder, setup).map_err(|error| {
+        let mut failure = Failure::of(Exit::RunFailed, &error);
+        if let SetupError::Failed { said, .. } = &error {
+            failure.causes.extend(said.iter().cloned());
+            failure = failure.hint(
+                "it runs in a clean shell that ends with the first command that fails; what a login would bring (such as \
+                 `module`) it has to read itself, as with `. /etc/profile`",
+            );
+        }
+        failure
+    })
 }
 
 /// Runs what is missing.

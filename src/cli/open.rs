@@ -95,7 +95,7 @@ pub(super) fn read_spec(terminal: &mut Terminal, path: &Path) -> Result<(Spec, S
     Ok((spec, text))
 }
 
-fn read_lab(root: &Path) -> Result<Lab, Trouble> {
+pub(super) fn read_lab(root: &Path) -> Result<Lab, Trouble> {
     let path = root.join("labbook.yaml");
     let text = fs::read_to_string(&path)
         .map_err(|error| Failure::new(Exit::Usage, format!("cannot read `{}`: {error}", path.display())))?;

@@ -1,6 +1,6 @@
 //! Reaching the host that a spec names: this machine, or one over SSH.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::execute::host_failure;
 use super::open::Opened;
@@ -25,23 +25,38 @@ const FOLDER: &str = "~/.labbook/host";
 /// Reaches the host of a spec.
 pub(super) fn reach(opened: &Opened) -> Result<Reached, Failure> {
     let (name, entry) = the_host(opened)?;
-    let label = label(opened);
-    if entry.via == HostVia::Local {
-        let host = Local::new(name, opened.root.join(".labbook/host"), entry.gpus.clone());
-        return Ok(Reached { folder: host.folder(&label), host: Box::new(host), is_here: true });
+    let host = connect(&opened.root, name, entry)?;
+    let is_here = entry.via == HostVia::Local;
+    let folder = host.folder(&format!("{}{}", label(opened), suffix(&opened.root, entry)));
+    Ok(Reached { host, folder, is_here })
+}
+
+/// Connects to a host of a lab.
+pub(super) fn connect(root: &Path, name: &str, entry: &HostEntry) -> Result<Box<dyn Host>, Failure> {
+    match entry.via {
+        HostVia::Local => Ok(Box::new(Local::new(name, root.join(".labbook/host"), entry.gpus.clone()))),
+        HostVia::Slurm => {
+            let what = format!("host `{name}` is reached by slurm, and this version reaches hosts directly or by ssh");
+            Err(Failure::new(Exit::RunFailed, what).hint("`labbook plan` shows what would run"))
+        }
+        HostVia::Ssh => {
+            let destination = Destination {
+                name: name.to_owned(),
+                address: entry.address.clone().unwrap_or_else(|| name.to_owned()),
+                config: entry.ssh_config.as_deref().map(|path| config(root, path)),
+                sockets: socket_folder(),
+                folder: entry.folder.clone().unwrap_or_else(|| FOLDER.to_owned()),
+                gpus: entry.gpus.clone(),
+            };
+            Ok(Box::new(Ssh::connect(destination).map_err(|error| host_failure(&error))?))
+        }
     }
-    let destination = Destination {
-        name: name.to_owned(),
-        address: entry.address.clone().unwrap_or_else(|| name.to_owned()),
-        config: entry.ssh_config.as_deref().map(|path| config(opened, path)),
-        sockets: socket_folder(),
-        folder: entry.folder.clone().unwrap_or_else(|| FOLDER.to_owned()),
-        gpus: entry.gpus.clone(),
-    };
-    let host = Ssh::connect(destination).map_err(|error| host_failure(&error))?;
-    // Two labs of one account must not find each other's sessions, even of the same edition.
-    let folder = host.folder(&format!("{label}-{}", lab_id(opened)));
-    Ok(Reached { folder, host: Box::new(host), is_here: false })
+}
+
+/// Returns what stands behind an edition's label in the name of its folder on a host: two labs of one account there must not find
+/// each other's sessions, even of the same edition.
+pub(super) fn suffix(root: &Path, entry: &HostEntry) -> String {
+    if entry.via == HostVia::Local { String::new() } else { format!("-{}", lab_id(root)) }
 }
 
 /// Returns the folder on this machine for what belongs to an edition and is not in the record.
@@ -61,10 +76,6 @@ fn the_host(opened: &Opened) -> Result<(&str, &HostEntry), Failure> {
             let what = format!("host `{name}` is not in labbook.yaml");
             return Err(Failure::new(Exit::Usage, what).hint("add it under `hosts:`, or use `host: local`"));
         };
-        if entry.via == HostVia::Slurm {
-            let what = format!("host `{name}` is reached by slurm, and this version reaches hosts directly or by ssh");
-            return Err(Failure::new(Exit::RunFailed, what).hint("`labbook plan` shows what would run"));
-        }
         found = found.or(Some((name.as_str(), entry)));
     }
     let hosts = &opened.spec.hosts;
@@ -76,10 +87,10 @@ fn the_host(opened: &Opened) -> Result<(&str, &HostEntry), Failure> {
     found.ok_or_else(|| Failure::new(Exit::Usage, "the spec names no host"))
 }
 
-fn config(opened: &Opened, path: &str) -> PathBuf {
+fn config(root: &Path, path: &str) -> PathBuf {
     match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
         (Some(below), Some(home)) => PathBuf::from(home).join(below),
-        _ => opened.root.join(path),
+        _ => root.join(path),
     }
 }
 
@@ -92,7 +103,7 @@ fn socket_folder() -> PathBuf {
 }
 
 /// Returns six hex digits that tell this lab on this machine from others.
-fn lab_id(opened: &Opened) -> String {
+fn lab_id(root: &Path) -> String {
     let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
-    Digest::of(format!("{machine}\0{}", opened.root.display())).short(6)
+    Digest::of(format!("{machine}\0{}", root.display())).short(6)
 }

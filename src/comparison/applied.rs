@@ -11,6 +11,8 @@ pub enum Wanted {
     Value(FactValue),
     /// Anything but this value.
     NotValue(FactValue),
+    /// A path below the host's home that ends so.
+    InHome(String),
     /// Observed, whatever it is.
     Known,
 }
@@ -21,6 +23,9 @@ impl Wanted {
         match self {
             Self::Value(value) => value.same(observed) || as_one_text(value).same(&as_one_text(observed)),
             Self::NotValue(value) => !value.same(observed),
+            Self::InHome(path) => {
+                observed.to_string().strip_suffix(path.as_str()).is_some_and(|home| home.starts_with('/'))
+            }
             Self::Known => true,
         }
     }
@@ -31,6 +36,7 @@ impl std::fmt::Display for Wanted {
         match self {
             Self::Value(value) => write!(out, "`{value}`"),
             Self::NotValue(value) => write!(out, "anything but `{value}`"),
+            Self::InHome(path) => write!(out, "`~{path}`"),
             Self::Known => out.write_str("an observed value"),
         }
     }
@@ -60,11 +66,22 @@ pub fn expected_facts(key: &FactKey, asked: &Asked) -> Vec<(String, Wanted)> {
             }
             _ => vec![("image.digest".to_owned(), Wanted::Known)],
         },
-        "environment.venv" | "environment.lock" => vec![("packages.<name>".to_owned(), Wanted::Known)],
+        "environment.venv" => vec![("binaries.interpreter".to_owned(), interpreter_of(asked))],
+        "environment.lock" => vec![("packages.<name>".to_owned(), Wanted::Known)],
         "client" => vec![("client.version".to_owned(), Wanted::Known)],
         "client.use" => vec![("client.name".to_owned(), Wanted::Value(value_of(asked)))],
         "server.model" => vec![("model.path".to_owned(), Wanted::Value(value_of(asked)))],
         _ => vec![(observed_key(text), Wanted::Value(value_of(asked)))],
+    }
+}
+
+/// The interpreter of a virtual environment, as the server's command names it.
+fn interpreter_of(venv: &Asked) -> Wanted {
+    let Asked::Text(path) = venv else { return Wanted::Known };
+    let path = format!("{}/bin/python", path.trim_end_matches('/'));
+    match path.strip_prefix('~') {
+        Some(below) => Wanted::InHome(below.to_owned()),
+        None => Wanted::Value(FactValue::text(path)),
     }
 }
 
@@ -83,7 +100,7 @@ pub fn owned(key: &FactKey) -> Vec<String> {
         .map(str::to_owned)
         .to_vec(),
         "environment" | "environment.image" | "environment.venv" | "environment.lock" => {
-            vec!["image.digest".to_owned(), "packages.<name>".to_owned()]
+            ["image.digest", "packages.<name>", "binaries.interpreter"].map(str::to_owned).to_vec()
         }
         key if class_of(key) == Class::Client => vec!["client.<name>".to_owned(), observed_key(key)],
         "source.patches" => vec!["source.dirty".to_owned()],
@@ -184,6 +201,15 @@ mod tests {
         assert!(images(&"server.args.chunked-prefill-size".into()).contains(&"server.capacity.chunked_prefill".into()));
         assert!(images(&"server.args.max-total-tokens".into()).contains(&"server.capacity.kv_tokens".into()));
         assert!(images(&"server.env.A".into()).is_empty());
+        assert_eq!(
+            expected("environment.venv", &text("/v/")),
+            ("binaries.interpreter".into(), Wanted::Value(FactValue::text("/v/bin/python")))
+        );
+        let in_home = expected("environment.venv", &text("~/v")).1;
+        assert!(
+            in_home.is_met(&FactValue::text("/home/a/v/bin/python"))
+                && !in_home.is_met(&FactValue::text("/w/bin/python"))
+        );
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! This machine, as a host.
 
 use std::fs;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::{BOOT_ID, Host, HostError, RUNNER_LOG, files, gpu_list, lives};
+use super::{BOOT_ID, Host, HostError, RUNNER_LOG, Said, files, gpu_list, lives};
 use crate::script::input::{self, SessionInput};
 
 /// This machine.
@@ -146,6 +147,26 @@ impl Host for Local {
         }
         Ok(())
     }
+
+    fn shell(&self, script: &str, input: &[u8]) -> Result<Said, HostError> {
+        let failed = || files("run a script with", Path::new("sh"));
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(failed())?;
+        let stdin = child.stdin.take();
+        let output = std::thread::scope(|scope| {
+            // Beside the reading, since either pipe may be full. A script need not read what it is given.
+            scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
+            child.wait_with_output()
+        });
+        let output = output.map_err(failed())?;
+        let code = output.status.code().or_else(|| output.status.signal().map(|signal| 128 + signal)).unwrap_or(-1);
+        Ok(Said { code, out: output.stdout, err: output.stderr })
+    }
 }
 
 fn remove(path: &Path) -> Result<(), HostError> {
@@ -180,5 +201,14 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", folder.join("a/link")).expect("a link");
         host.fetch(&folder, &fetched).expect("fetched");
         assert_eq!(host.list(&fetched.join("a")).expect("listed"), ["b"]);
+    }
+
+    #[test]
+    fn a_script_gets_its_input_and_its_end_is_told() {
+        let host = Local::new("local", "/nowhere", None);
+        let quiet = host.shell("exit 3", &vec![b'x'; 1 << 20]).expect("it ran");
+        assert_eq!(quiet, Said { code: 3, out: Vec::new(), err: Vec::new() });
+        let loud = host.shell("cat; echo no >&2; kill -9 $$", &vec![b'x'; 1 << 20]).expect("it ran");
+        assert_eq!((loud.code, loud.out.len(), loud.err.as_slice()), (137, 1 << 20, &b"no\n"[..]));
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-use super::{Host, HostError, files, gpu_list, lives};
+use super::{Host, HostError, Said, files, gpu_list, lives};
 use crate::digest::Digest;
 use crate::script::input::{self, SessionInput};
 use crate::script::{RUNNER, SESSION};
@@ -107,7 +107,7 @@ impl Ssh {
 
     /// Carries out an act that reads `bytes`.
     fn give(&self, what: &str, call: &Call, bytes: &mut dyn io::Read) -> Result<(), HostError> {
-        let answer = self.over(|link, runtime| link.give(runtime, call, bytes))?;
+        let answer = self.over(|link, runtime| link.give(runtime, call, bytes, &mut io::sink()))?;
         self.done(what, &answer)
     }
 
@@ -194,7 +194,7 @@ impl Host for Ssh {
             .arg(format!("{sequence:04}"))
             .arg(&session.name)
             .arg(Digest::of(&archive).to_string());
-        let answer = self.over(|link, runtime| link.give(runtime, &call, &mut archive.as_slice()))?;
+        let answer = self.over(|link, runtime| link.give(runtime, &call, &mut archive.as_slice(), &mut io::sink()))?;
         if answer.code == TAKEN {
             let taken = format!("{sequence:04}-{} cannot be queued: {}", session.name, answer.said);
             return Err(self.failed(Trouble::Act, taken));
@@ -282,6 +282,18 @@ impl Host for Ssh {
         spool.rewind().map_err(files("read", into))?;
         archive::unpack(io::BufReader::new(spool.by_ref()), into)
             .map_err(|trouble| self.failed(Trouble::Content, format!("{}: {trouble}", folder.display())))
+    }
+
+    fn shell(&self, script: &str, input: &[u8]) -> Result<Said, HostError> {
+        let mut out = Vec::new();
+        let call = Call::new("act_shell").arg(script);
+        let answer = self.over(|link, runtime| link.give(runtime, &call, &mut &*input, &mut out))?;
+        // A shell cannot hold a NUL in a variable, so the last one stands before what was said.
+        let Some(end) = out.iter().rposition(|byte| *byte == 0) else {
+            return Err(self.failed(Trouble::Act, format!("cannot run a script: {}", answer.said)));
+        };
+        let err = out.split_off(end).split_off(1);
+        Ok(Said { code: answer.code.try_into().unwrap_or(i32::MAX), out, err })
     }
 }
 

@@ -59,6 +59,12 @@ pub(super) fn source(files: &RawFiles, ask: &Ask, info: &Info, facts: &mut Finge
     if let (Some(digest), Some(name)) = (exe, program.as_deref().and_then(|path| path.rsplit('/').next())) {
         facts.text(&format!("binaries.{name}"), digest);
     }
+    // The path that was started, not where its links end: virtual environments share one interpreter.
+    let started = pid.as_ref().and_then(|pid| files.read(&format!("out/proc/{pid}/cmdline")));
+    let started = started.and_then(|words| arguments::of_cmdline(&words).into_iter().next());
+    if let Some(path) = started.filter(|path| path.starts_with('/')) {
+        facts.text("binaries.interpreter", path);
+    }
     if !imported_from_tree(files, ask.engine, pid.as_deref()) {
         return;
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::host::{Host, HostError};
+use crate::host::{Host, HostError, Said};
 use crate::runner::Event;
 use crate::script::input::SessionInput;
 
@@ -120,6 +120,10 @@ impl Host for Patient<'_> {
 
     fn list(&self, folder: &Path) -> Result<Vec<String>, HostError> {
         self.patiently(|host| host.list(folder))
+    }
+
+    fn shell(&self, script: &str, input: &[u8]) -> Result<Said, HostError> {
+        self.patiently(|host| host.shell(script, input))
     }
 
     fn fetch(&self, folder: &Path, into: &Path) -> Result<(), HostError> {

@@ -154,7 +154,7 @@ tree() { # REPO COMMIT PATCH…: a clean tree of its own in $CWD, or the proof t
         git -C "$CWD.part" diff HEAD --binary | sha256sum >"$CWD.part/.git/labbook-diff" && mv "$CWD.part" "$CWD" || return
     fi
     [ "$(git -C "$CWD" rev-parse HEAD)" = "$2" ] || { echo "$CWD is not at $2"; return 65; }
-    git -C "$CWD" diff HEAD --binary | sha256sum | cmp -s - "$CWD/.git/labbook-diff" || { echo "$CWD was changed"; return 65; }
+    { git -C "$CWD" diff HEAD --binary; git -C "$CWD" ls-files -o --exclude-standard; } | sha256sum | cmp -s - "$CWD/.git/labbook-diff" || { echo "$CWD was changed: $(git -C "$CWD" status --porcelain | tail -n 1)"; return 65; }
 }
 home() { case $1 in '~'/*) VALUE=$HOME/${1#'~/'} ;; *) VALUE=$1 ;; esac; }
 checkout() {
@@ -174,7 +174,7 @@ preflight() {
     for folder in "$IN"/preflight/* "$IN"/package-path; do
         [ -d "$folder" ] && to=$OUT/preflight/${folder##*/} && mkdir -p "$to" "$OUT/source" || continue
         launch "$folder" "$CWD" "$to/log" && await $! "$PREFLIGHT" "$to/timeout" && echo "$CODE" >"$to/code" && sound || return
-        [ "$CODE" = 0 ] || { fail "$CODE" "${folder#"$IN"/} ended with code $CODE"; return; }
+        [ "$CODE" = 0 ] || { fail "$CODE" "${folder#"$IN"/} ended with code $CODE: $(tail -n 1 "$to/log" | tr -cd '[:print:]' | cut -c1-300)"; return; }
     done
     [ ! -d "$IN/package-path" ] || mv "$OUT/preflight/package-path/log" "$OUT/source/package-path"
 }

@@ -88,20 +88,25 @@ impl Tiny<'_> {
     /// Writes this spec into a lab, with a seed of its own: the port follows from the edition, and tests that run beside each
     /// other must not meet on one. The UDP socket of the same number keeps every other test from choosing it.
     pub(crate) fn write(&self, lab: &mut Lab, path: &str) {
-        let first = std::process::id() % 100_000 * 10_000;
-        for seed in first.. {
-            let yaml = self.yaml(seed);
-            lab.write(path, &yaml);
-            let folder = lab.path("experiments");
-            let Ok((spec, _)) = labbook::spec::parse(&labbook::yaml::source(path, &yaml), &folder) else {
-                return;
-            };
-            let port = labbook::engine::port_of(&spec.edition()).get();
-            let free = TcpListener::bind(("127.0.0.1", port)).is_ok();
-            if let (true, Ok(socket)) = (free, UdpSocket::bind(("127.0.0.1", port))) {
-                lab.reserve(socket);
-                return;
-            }
+        write_with_free_port(lab, path, &|seed| self.yaml(seed));
+    }
+}
+
+/// Writes the spec of the first seed whose port is free.
+pub(crate) fn write_with_free_port(lab: &mut Lab, path: &str, yaml: &dyn Fn(u32) -> String) {
+    let first = std::process::id() % 100_000 * 10_000;
+    for seed in first.. {
+        let yaml = yaml(seed);
+        lab.write(path, &yaml);
+        let folder = lab.path("experiments");
+        let Ok((spec, _)) = labbook::spec::parse(&labbook::yaml::source(path, &yaml), &folder) else {
+            return;
+        };
+        let port = labbook::engine::port_of(&spec.edition()).get();
+        let free = TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if let (true, Ok(socket)) = (free, UdpSocket::bind(("127.0.0.1", port))) {
+            lab.reserve(socket);
+            return;
         }
     }
 }

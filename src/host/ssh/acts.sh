@@ -70,3 +70,7 @@ act_list() { # FOLDER: the names in it, each with a NUL behind
 act_fetch() { # FOLDER: a tar of its regular files, but for names that a line cannot hold; what a link leads to is nobody's record
     cd "$1" && find . -type f ! -path "*$NL*" ! -path '*\\*' | tar -cf - -T -
 }
+act_shell() { # SCRIPT, its input on stdin: its output, a NUL, what it said on standard error
+    { said=$(sh -c "$1" 2>&1 >&3) && code=0 || code=$?; } 3>&1
+    printf '\0%s' "$said" && return "$code"
+}

@@ -165,11 +165,17 @@ impl Link {
 
     /// Carries out an act that reads bytes from its standard input. It has a shell of its own, which ends with it, so that bytes
     /// that an act leaves unread are never taken for its next words.
-    pub(super) fn give(&mut self, runtime: &Runtime, call: &Call, bytes: &mut dyn io::Read) -> Result<Answer, Broken> {
+    pub(super) fn give(
+        &mut self,
+        runtime: &Runtime,
+        call: &Call,
+        bytes: &mut dyn io::Read,
+        sink: &mut dyn Write,
+    ) -> Result<Answer, Broken> {
         let latest = self.latest();
         runtime.block_on(async {
             let mut shell = Shell::open(&self.session, self.launcher).await?;
-            shell.ask(call, Some(latest), Some(bytes), &mut io::sink()).await
+            shell.ask(call, Some(latest), Some(bytes), sink).await
         })
     }
 
