@@ -39,4 +39,5 @@ pub mod finding;
 pub mod directive;
 pub mod import;
 pub mod report;
+pub mod site;
 pub mod cli;

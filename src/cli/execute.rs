@@ -282,7 +282,7 @@ fn carry_out(
 }
 
 /// Sets `interrupted` on the first Ctrl-C (or SIGTERM, or a closed terminal); the second one ends this program at once.
-fn listen(interrupted: &Arc<AtomicBool>) -> Result<(), Failure> {
+pub(super) fn listen(interrupted: &Arc<AtomicBool>) -> Result<(), Failure> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(interrupted))
             .map_err(failed)?;
