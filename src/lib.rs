@@ -36,6 +36,7 @@ pub mod rules;
 pub mod comparison;
 pub mod finding;
 
+pub mod chart;
 pub mod directive;
 pub mod import;
 pub mod report;
