@@ -168,7 +168,11 @@ impl Metric {
     pub fn definition(self) -> String {
         match self {
             Self::Latency(statistic, span) => {
-                format!("{} Here: {}", documented("Span", &format!("{span:?}")), documented("Statistic", &format!("{statistic:?}")).to_lowercase())
+                format!(
+                    "{} Here: {}",
+                    documented("Span", &format!("{span:?}")),
+                    documented("Statistic", &format!("{statistic:?}")).to_lowercase()
+                )
             }
             other => documented("Metric", &format!("{other:?}")),
         }

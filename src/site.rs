@@ -27,8 +27,8 @@ use crate::directive;
 use crate::spec::Spec;
 use crate::store::Store;
 
-pub use book::BookError;
 use book::Book;
+pub use book::BookError;
 pub use library::LibraryError;
 pub use resolve::Sentence;
 pub use templates::TemplateError;

@@ -6,6 +6,7 @@ mod whole {
     pub(crate) mod tiny;
 
     mod architecture;
+    mod book;
     mod failures;
     mod inputs;
     mod kills;

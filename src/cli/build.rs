@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::execute::listen;
-use super::open::{lab_folder, read_spec, specs_of};
+use super::open::{lab_folder, parse_spec, specs_of};
 use super::{Answer, Exit, Failure, Terminal, Trouble};
 use crate::diagnostic::printable;
 use crate::report::record as report;
 use crate::site::evidence::{Broken, Sound};
-use crate::site::{self, Sentence, SiteError, TreeError, tree};
+use crate::site::{self, Change, Sentence, SiteError, TreeError, tree};
 
 /// Where the book is, if nobody says otherwise.
 const TARGET: &str = "site";
@@ -25,29 +25,89 @@ pub(super) fn build(terminal: &mut Terminal, out: Option<&Path>) -> Answer {
         Some(out) => std::path::absolute(out).map_err(|error| Failure::of(Exit::Usage, &error))?,
         None => root.join(TARGET),
     };
+    let change = match made(&root, &target) {
+        Ok(change) => change,
+        Err(Unbuilt::Broken(broken)) => return say_broken(terminal, &root, &broken),
+        Err(Unbuilt::Site(error)) => return Err(of_site(terminal, error)),
+        Err(Unbuilt::Other(trouble)) => return Err(trouble),
+    };
+    say(terminal, &target, change)?;
+    Ok(Exit::Done)
+}
+
+/// Ends a run: builds the book of a lab that has one, or says in a word why there is none. How the run ended stays as it was.
+pub(super) fn after_run(terminal: &mut Terminal, root: &Path) -> Result<(), Trouble> {
+    if !root.join("book").is_dir() {
+        writeln!(terminal.err, "next: labbook build")?;
+        return Ok(());
+    }
+    let target = root.join(TARGET);
+    let why = match made(root, &target) {
+        Ok(change) => return say(terminal, &target, change),
+        Err(Unbuilt::Broken(broken)) => format!("{} files are not as they were sealed", broken.len()),
+        Err(Unbuilt::Site(SiteError::Prose(chapters))) => {
+            let names: Vec<String> = chapters.iter().map(|wrong| printable(&wrong.source.name)).collect();
+            format!("no run backs what {} says", names.join(", "))
+        }
+        Err(Unbuilt::Site(error)) => printable(&error.to_string()),
+        Err(Unbuilt::Other(Trouble::Failure(failure))) => failure.what,
+        Err(Unbuilt::Other(Trouble::Text(wrong))) => format!("{} cannot be read", printable(&wrong.source.name)),
+        Err(Unbuilt::Other(closed)) => return Err(closed),
+    };
+    writeln!(terminal.err, "book: not built: {why}; `labbook build` says more")?;
+    Ok(())
+}
+
+/// Why there is no new site.
+enum Unbuilt {
+    Broken(Vec<Broken>),
+    Site(SiteError),
+    Other(Trouble),
+}
+
+impl From<SiteError> for Unbuilt {
+    fn from(error: SiteError) -> Self {
+        Self::Site(error)
+    }
+}
+
+impl From<Trouble> for Unbuilt {
+    fn from(trouble: Trouble) -> Self {
+        Self::Other(trouble)
+    }
+}
+
+impl From<Failure> for Unbuilt {
+    fn from(failure: Failure) -> Self {
+        Self::Other(failure.into())
+    }
+}
+
+/// Verifies the record of the lab at `root` and makes its site at `target`.
+fn made(root: &Path, target: &Path) -> Result<Change, Unbuilt> {
     let interrupted = Arc::new(AtomicBool::new(false));
     listen(&interrupted)?;
-    let _lock = lock(&root)?;
-    tree::may_be_replaced(&target).map_err(|error| of_site(terminal, error.into()))?;
-    tree::tidy(&target).map_err(|error| of_site(terminal, error.into()))?;
-    let sound = match Sound::verify(&root).map_err(|error| Failure::of(Exit::RunFailed, &error))? {
-        Ok(sound) => sound,
-        Err(broken) => return say_broken(terminal, &root, &broken),
-    };
+    let _lock = lock(root)?;
+    tree::may_be_replaced(target).map_err(SiteError::from)?;
+    tree::tidy(target).map_err(SiteError::from)?;
+    let sound = Sound::verify(root).map_err(|error| Failure::of(Exit::RunFailed, &error))?.map_err(Unbuilt::Broken)?;
     let mut specs = Vec::new();
-    for path in specs_of(&root)? {
-        specs.push(read_spec(terminal, &path)?.0);
+    for path in specs_of(root)? {
+        // Warnings are told by the commands that are about one spec.
+        specs.push(parse_spec(&path)?.0);
     }
-    let change = site::build(&sound, specs, &target, &interrupted).map_err(|error| of_site(terminal, error))?;
-    let shown = shown(&target);
+    Ok(site::build(&sound, specs, target, &interrupted)?)
+}
+
+fn say(terminal: &mut Terminal, target: &Path, change: Change) -> Result<(), Trouble> {
     let what = match (change.written, change.removed) {
         (0, 0) => "nothing changed".to_owned(),
         (written, 0) => format!("{written} written"),
         (written, removed) => format!("{written} written, {removed} removed"),
     };
     writeln!(terminal.err, "{} files, {what}", change.files)?;
-    writeln!(terminal.out, "book: {}", printable(&site::first_page(&shown).display().to_string()))?;
-    Ok(Exit::Done)
+    writeln!(terminal.out, "book: {}", printable(&site::first_page(&shown(target)).display().to_string()))?;
+    Ok(())
 }
 
 /// Returns a path as seen from the current folder, where it lies below it.
@@ -83,7 +143,10 @@ fn say_broken(terminal: &mut Terminal, root: &Path, broken: &[Broken]) -> Answer
                 let names = claims.iter().filter_map(|claim| claim.split_once('/')).map(|(_, claim)| claim);
                 let names: Vec<&str> = names.collect();
                 let ids: Vec<String> = problem.runs.iter().map(ToString::to_string).collect();
-                sentences.iter().filter(|sentence| rests(sentence, &edition.experiment, &names, &ids)).collect::<Vec<_>>()
+                sentences
+                    .iter()
+                    .filter(|sentence| rests(sentence, &edition.experiment, &names, &ids))
+                    .collect::<Vec<_>>()
             }
             Broken::Imported(line) => {
                 writeln!(terminal.out, "{}", printable(line))?;
@@ -128,15 +191,16 @@ fn of_site(terminal: &mut Terminal, error: SiteError) -> Trouble {
                 Some(last) => {
                     let _ = writeln!(terminal.err, "{}\n", last.render(terminal.style));
                     let file = printable(&last.source.name);
-                    Failure::new(Exit::EvidenceSaysNo, format!("{file} says what no run backs; the site is as it was")).into()
+                    Failure::new(Exit::EvidenceSaysNo, format!("{file} says what no run backs; the site is as it was"))
+                        .into()
                 }
                 None => Failure::new(Exit::EvidenceSaysNo, "chapters cannot be resolved").into(),
             }
         }
         SiteError::Tree(TreeError::Interrupted) => Failure::of(Exit::Interrupted, &error).into(),
-        SiteError::Tree(TreeError::Foreign { .. }) => {
-            Failure::of(Exit::Usage, &error).hint("nothing there is overwritten; name another folder with `--out`").into()
-        }
+        SiteError::Tree(TreeError::Foreign { .. }) => Failure::of(Exit::Usage, &error)
+            .hint("nothing there is overwritten; name another folder with `--out`")
+            .into(),
         SiteError::Tree(_) | SiteError::Library(_) => Failure::new(Exit::RunFailed, error.to_string()).into(),
         SiteError::Book(_) | SiteError::Template(_) => Failure::new(Exit::Usage, error.to_string()).into(),
     }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::bookkeeper::Bookkeeper;
 use super::open::{Opened, lab_folder, open, open_all};
 use super::shown::Shown;
-use super::{Answer, Exit, Failure, Format, Terminal, infer, intend};
+use super::{Answer, Exit, Failure, Format, Terminal, build, infer, intend};
 use crate::client::Place;
 use crate::digest::Digest;
 use crate::engine;
@@ -277,6 +277,7 @@ fn carry_out(
     drop(shown);
     if format == Format::Text {
         infer::show(terminal, opened)?;
+        build::after_run(terminal, &opened.root)?;
     }
     Ok(Exit::Done)
 }

@@ -102,7 +102,14 @@ mod tests {
     use super::*;
 
     fn effect(ratio: f64) -> Effect {
-        Effect { ratio, interval: Some((ratio - 0.01, ratio + 0.01)), blocks: 5, p: Some(0.001), p_holm: Some(0.004), skewed: None }
+        Effect {
+            ratio,
+            interval: Some((ratio - 0.01, ratio + 0.01)),
+            blocks: 5,
+            p: Some(0.001),
+            p_holm: Some(0.004),
+            skewed: None,
+        }
     }
 
     #[test]

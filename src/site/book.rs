@@ -37,7 +37,7 @@ pub enum BookError {
 
 /// A chapter that a person wrote.
 #[derive(Debug)]
-pub struct Prose {
+pub(super) struct Prose {
     /// Its text; the name is its path in the lab.
     pub source: Arc<Source>,
     /// Its path in `book/src`.
@@ -47,7 +47,7 @@ pub struct Prose {
 }
 
 /// The lab's book as it was read.
-pub struct Book {
+pub(super) struct Book {
     mdbook: MDBook,
     /// Its chapters in the order of the summary.
     pub prose: Vec<Prose>,
@@ -67,7 +67,7 @@ impl Book {
     /// # Errors
     ///
     /// A configuration or a chapter that cannot be used.
-    pub fn read(root: &Path, scratch: &Path) -> Result<Self, BookError> {
+    pub(super) fn read(root: &Path, scratch: &Path) -> Result<Self, BookError> {
         let folder = root.join("book");
         if !folder.is_dir() {
             let src = scratch.join("src");
@@ -84,8 +84,7 @@ impl Book {
         if !src.join("SUMMARY.md").is_file() {
             return Err(BookError::Chapters("there is no SUMMARY.md: it lists the chapters".to_owned()));
         }
-        let mdbook =
-            MDBook::load_with_config(&folder, config).map_err(|error| BookError::Chapters(told(&error)))?;
+        let mdbook = MDBook::load_with_config(&folder, config).map_err(|error| BookError::Chapters(told(&error)))?;
         let prose = mdbook.book.chapters().filter_map(prose_of).collect::<Vec<Prose>>();
         if prose.first().is_some_and(|first| first.page.contains('/')) {
             let what = "the first chapter is also the site's index.html, so it must stand in book/src itself";
@@ -106,7 +105,7 @@ impl Book {
     /// # Errors
     ///
     /// What mdBook does not like.
-    pub fn render(
+    pub(super) fn render(
         mut self,
         texts: HashMap<PathBuf, String>,
         generated: Vec<Chapter>,
@@ -154,7 +153,9 @@ fn read_config(path: &Path) -> Result<Config, BookError> {
     };
     let config: Config = text.parse().map_err(|error: Error| BookError::Config(told(&error)))?;
     // mdBook reads a wrong key of this table as if the whole table were absent.
-    config.get::<HtmlConfig>("output.html").map_err(|error| BookError::Config(format!("output.html: {}", told(&error))))?;
+    config
+        .get::<HtmlConfig>("output.html")
+        .map_err(|error| BookError::Config(format!("output.html: {}", told(&error))))?;
     let tables = [("output", config.outputs::<IgnoredAny>()), ("preprocessor", config.preprocessors::<IgnoredAny>())];
     for (table, names) in tables {
         let names = names.map_err(|error| BookError::Config(told(&error)))?;
@@ -238,7 +239,9 @@ impl Preprocessor for Generated {
             let name = chapter.source_path.as_ref().map_or_else(String::new, |path| path.display().to_string());
             let source = Arc::new(Source { name: name.clone(), text: chapter.content.clone() });
             if directive::find(&source).is_ok_and(|found| !found.is_empty()) {
-                return Err(Error::msg(format!("{name}: a file that is included holds a directive; write it in the chapter")));
+                return Err(Error::msg(format!(
+                    "{name}: a file that is included holds a directive; write it in the chapter"
+                )));
             }
         }
         let numbered = book.items.iter().filter_map(|item| match item {

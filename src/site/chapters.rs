@@ -20,7 +20,7 @@ use super::view::{self, ClaimLine, Link};
 
 /// One generated chapter.
 #[derive(Debug)]
-pub struct Chapter {
+pub(super) struct Chapter {
     /// Its name in the table of contents: a name that may stand in a file name, so that nothing in it can be interpreted.
     pub name: String,
     /// Its page, ending in `.html`.
@@ -36,7 +36,7 @@ pub struct Chapter {
 /// # Errors
 ///
 /// A template that asks for what is not there.
-pub fn all(library: &Library, templates: &Templates) -> Result<Vec<Chapter>, TemplateError> {
+pub(super) fn all(library: &Library, templates: &Templates) -> Result<Vec<Chapter>, TemplateError> {
     let mut chapters = vec![Chapter {
         name: "Dashboard".to_owned(),
         page: place::DASHBOARD.to_owned(),
@@ -79,7 +79,7 @@ pub fn all(library: &Library, templates: &Templates) -> Result<Vec<Chapter>, Tem
 /// # Errors
 ///
 /// A template that asks for what is not there.
-pub fn front(templates: &Templates) -> Result<Chapter, TemplateError> {
+pub(super) fn front(templates: &Templates) -> Result<Chapter, TemplateError> {
     #[derive(Serialize)]
     struct View {
         dashboard: String,
@@ -142,7 +142,10 @@ fn dashboard(library: &Library) -> Dashboard {
     for (verdict, means) in STATES {
         let mut found = Vec::new();
         for study in library.studies.iter().filter(|study| study.current) {
-            let link = Link { text: study.name.clone(), href: relative(from, &place::experiment(&study.name, &study.edition)) };
+            let link = Link {
+                text: study.name.clone(),
+                href: relative(from, &place::experiment(&study.name, &study.edition)),
+            };
             for line in view::claims(study, from).into_iter().filter(|line| line.verdict == verdict.name()) {
                 let condition = study.question.claims.get(&line.name).and_then(|claim| study.condition_of(claim));
                 let n = condition.and_then(|found| found.effect.as_ref());

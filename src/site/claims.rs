@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::comparison::BlockValue;
+use crate::comparison::{BlockValue, Comparison};
 use crate::report::{comparison as report, progress, sentence};
 
 use super::experiments::{Pair, pair, rules_version};
@@ -50,7 +50,12 @@ struct Block {
 /// # Errors
 ///
 /// A template that asks for what is not there.
-pub(super) fn page(library: &Library, study: &Study, name: &str, templates: &Templates) -> Result<String, TemplateError> {
+pub(super) fn page(
+    library: &Library,
+    study: &Study,
+    name: &str,
+    templates: &Templates,
+) -> Result<String, TemplateError> {
     templates.print("claim.html", &view(library, study, name))
 }
 
@@ -61,9 +66,10 @@ fn view(library: &Library, study: &Study, name: &str) -> View {
     let condition = study.condition_of(claim);
     let effect = condition.and_then(|condition| condition.effect.as_ref());
     let at = sentence::at_level(study.question.axis, &claim.at.0);
-    let verb = condition.map_or("cannot be compared with".to_owned(), |condition| sentence::claim_verb(claim, found, condition));
+    let verb = condition
+        .map_or("cannot be compared with".to_owned(), |condition| sentence::claim_verb(claim, found, condition));
     let compared = condition.filter(|found| found.effect.is_some()).and_then(|found| study.compared(&found.condition));
-    let blocks = compared.iter().flat_map(|compared| compared.values()).map(|value| block(study, from, value)).collect();
+    let blocks = compared.iter().flat_map(Comparison::values).map(|value| block(study, from, value)).collect();
     let margin = study.question.margin.map_or_else(
         || "1 %, or the noise floor if that is larger".to_owned(),
         |margin| format!("{} %", sentence::plain(margin * 100.0)),

@@ -1,5 +1,7 @@
 //! The page of an experiment: what was asked, what came out, what fired, and the runs behind it.
 
+use std::fmt::Write as _;
+
 use serde::Serialize;
 
 use crate::comparison::Reason;
@@ -80,10 +82,10 @@ struct Session {
 ///
 /// A template that asks for what is not there.
 pub(super) fn page(library: &Library, study: &Study, templates: &Templates) -> Result<String, TemplateError> {
-    templates.print("experiment.html", &view(library, study))
+    templates.print("experiment.html", &view(library, study)?)
 }
 
-fn view(library: &Library, study: &Study) -> View {
+fn view(library: &Library, study: &Study) -> Result<View, TemplateError> {
     let from = &place::experiment(&study.name, &study.edition);
     let (question, findings) = (&study.question, &study.findings);
     let spec = study.measured.as_ref().map(|measured| &measured.spec);
@@ -96,12 +98,13 @@ fn view(library: &Library, study: &Study) -> View {
             drawn.push(metric);
             family.charts = [ChartKind::Throughput, ChartKind::Effect]
                 .into_iter()
-                .flat_map(|kind| super::charts::of(study, metric, kind))
-                .collect();
+                .map(|kind| super::charts::of(study, metric, kind, ""))
+                .collect::<Result<Vec<_>, _>>()?
+                .concat();
         }
     }
     let others = library.of(&study.name).filter(|other| other.edition != study.edition);
-    View {
+    Ok(View {
         name: study.name.clone(),
         edition: study.edition.clone(),
         title: study.title().to_owned(),
@@ -122,10 +125,10 @@ fn view(library: &Library, study: &Study) -> View {
         floor: floor(study),
         counts: counts(study),
         set_aside: set_aside(study),
-        blocks: study.measured.as_ref().map_or_else(
-            || imported_blocks(study, from),
-            |measured| blocks(study, measured, from),
-        ),
+        blocks: study
+            .measured
+            .as_ref()
+            .map_or_else(|| imported_blocks(study, from), |measured| blocks(study, measured, from)),
         beside: study.measured.as_ref().map_or_else(Vec::new, |measured| beside(study, measured, from)),
         reproduce: reproduce(study),
         raw: raw(study, from),
@@ -136,7 +139,7 @@ fn view(library: &Library, study: &Study) -> View {
             })
             .collect(),
         references: spec.map_or_else(Vec::new, references),
-    }
+    })
 }
 
 /// What a reader must know before anything else.
@@ -229,7 +232,8 @@ fn fired(study: &Study, from: &str) -> Vec<Note> {
         .into_iter()
         .map(|(reason, mut places)| {
             places.dedup();
-            let place = if places.len() == all { "everywhere".to_owned() } else { places.join("; ") };
+            let place =
+                if places.len() == all { ", everywhere".to_owned() } else { format!(", {}", places.join("; ")) };
             view::note(reason, 0, from, place)
         })
         .collect()
@@ -283,9 +287,9 @@ fn counts(study: &Study) -> String {
     let blocks = study.measured.as_ref().map_or(question.repeats, |measured| measured.standing.blocks) as usize;
     let planned = blocks * question.arms.len() * question.levels.len() * question.passes as usize;
     let mut text = if planned == 0 { String::new() } else { format!("{planned} runs planned, ") };
-    text.push_str(&format!("{finished} shown"));
+    let _ = write!(text, "{finished} shown");
     for (number, word) in words.into_iter().filter(|(number, _)| *number > 0) {
-        text.push_str(&format!(", {number} {word}"));
+        let _ = write!(text, ", {number} {word}");
     }
     text
 }
@@ -400,8 +404,11 @@ fn reproduce(study: &Study) -> Vec<String> {
 
 /// The frozen files of an edition, or the manifest of an import.
 fn raw(study: &Study, from: &str) -> Vec<Link> {
-    let names: &[&str] =
-        if study.measured.is_some() { &["spec.yaml", "design.json", "plan.json"] } else { &["manifest.yaml", "import.json"] };
+    let names: &[&str] = if study.measured.is_some() {
+        &["spec.yaml", "design.json", "plan.json"]
+    } else {
+        &["manifest.yaml", "import.json"]
+    };
     names
         .iter()
         .map(|name| Link {
@@ -445,7 +452,10 @@ pub(super) fn planned(planned: &Planned, templates: &Templates) -> Result<String
     let axis: Axis = spec.question.axis;
     let claims = spec.question.claims.iter().map(|(name, claim)| {
         let place = sentence::at_level(axis, &claim.at.0);
-        pair(name, format!("{} of {} at {place}: {}", claim.metric, claim.treatment, claim.expect.name().replace('_', " ")))
+        pair(
+            name,
+            format!("{} of {} at {place}: {}", claim.metric, claim.treatment, claim.expect.name().replace('_', " ")),
+        )
     });
     templates.print(
         "planned.html",

@@ -44,7 +44,7 @@ pub enum LibraryError {
 
 /// What was measured here, beside what an import does not have.
 #[derive(Debug)]
-pub struct Measured {
+pub(super) struct Measured {
     /// The spec as it was frozen.
     pub spec: Spec,
     /// What the ledger adds up to.
@@ -57,7 +57,7 @@ pub struct Measured {
 
 /// One edition of an experiment, or one import.
 #[derive(Debug)]
-pub struct Study {
+pub(super) struct Study {
     /// The experiment.
     pub name: String,
     /// Eight hex digits of the edition, or of the import.
@@ -86,7 +86,7 @@ pub struct Study {
 
 /// A spec of the lab.
 #[derive(Debug)]
-pub struct Planned {
+pub(super) struct Planned {
     /// The experiment.
     pub name: String,
     /// The spec.
@@ -97,7 +97,7 @@ pub struct Planned {
 
 /// The whole record of a lab.
 #[derive(Debug)]
-pub struct Library {
+pub(super) struct Library {
     /// Every edition and import, by experiment; the current edition first.
     pub studies: Vec<Study>,
     /// Every spec, by name.
@@ -110,7 +110,7 @@ impl Library {
     /// # Errors
     ///
     /// A part of the record that cannot be read.
-    pub fn load(sound: &Sound, specs: Vec<Spec>) -> Result<Self, LibraryError> {
+    pub(super) fn load(sound: &Sound, specs: Vec<Spec>) -> Result<Self, LibraryError> {
         let mut specs: Vec<Planned> = specs
             .into_iter()
             .map(|spec| Planned { name: spec.question.experiment.clone(), edition: spec.edition().short(8), spec })
@@ -122,17 +122,19 @@ impl Library {
         }
         studies.extend(imports(sound, &specs)?);
         // What is meant by the name alone comes first.
-        studies.sort_by(|one, other| (&one.name, !one.current, &one.edition).cmp(&(&other.name, !other.current, &other.edition)));
+        studies.sort_by(|one, other| {
+            (&one.name, !one.current, &one.edition).cmp(&(&other.name, !other.current, &other.edition))
+        });
         Ok(Self { studies, specs })
     }
 
     /// Returns the studies of an experiment, the current one first.
-    pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Study> {
+    pub(super) fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Study> {
         self.studies.iter().filter(move |study| study.name == name)
     }
 
     /// Returns the names of everything that was measured or planned, sorted.
-    pub fn names(&self) -> Vec<&str> {
+    pub(super) fn names(&self) -> Vec<&str> {
         let specs = self.specs.iter().map(|planned| planned.name.as_str());
         let mut names: Vec<&str> = self.studies.iter().map(|study| study.name.as_str()).chain(specs).collect();
         names.sort_unstable();
@@ -141,14 +143,16 @@ impl Library {
     }
 
     /// Returns the specs without results of their edition.
-    pub fn unmeasured(&self) -> impl Iterator<Item = &Planned> {
-        self.specs.iter().filter(|planned| !self.studies.iter().any(|study| study.name == planned.name && study.current))
+    pub(super) fn unmeasured(&self) -> impl Iterator<Item = &Planned> {
+        self.specs
+            .iter()
+            .filter(|planned| !self.studies.iter().any(|study| study.name == planned.name && study.current))
     }
 }
 
 impl Study {
     /// Returns what was found where a claim looks; `None` for a claim about a level that is not planned.
-    pub fn condition_of(&self, claim: &Claim) -> Option<&ConditionFinding> {
+    pub(super) fn condition_of(&self, claim: &Claim) -> Option<&ConditionFinding> {
         let about = |condition: &Condition| {
             condition.metric == claim.metric && condition.treatment == claim.treatment && condition.level == claim.at
         };
@@ -156,40 +160,40 @@ impl Study {
     }
 
     /// Compares again where a finding was made, for the values block by block.
-    pub fn compared(&self, condition: &Condition) -> Option<Comparison> {
+    pub(super) fn compared(&self, condition: &Condition) -> Option<Comparison> {
         Comparison::check(&self.question, &self.records, condition).ok()
     }
 
     /// Returns the sealed run of an id, with its session.
-    pub fn sealed(&self, id: Digest) -> Option<(&SealedSession, &SealedRun)> {
+    pub(super) fn sealed(&self, id: Digest) -> Option<(&SealedSession, &SealedRun)> {
         let (session, run) = self.sealed_at.get(&id)?;
         let sealed = self.measured.as_ref()?.sessions.get(*session)?;
         Some((sealed, sealed.runs.get(*run)?))
     }
 
     /// Returns the record of a run.
-    pub fn record(&self, id: Digest) -> Option<&Record> {
+    pub(super) fn record(&self, id: Digest) -> Option<&Record> {
         let at = *self.record_at.get(&id)?;
         self.records.get(at).or_else(|| self.others.get(at - self.records.len()))
     }
 
     /// Returns every record: those of blocks, then those of primes and looks.
-    pub fn all_records(&self) -> impl Iterator<Item = &Record> {
+    pub(super) fn all_records(&self) -> impl Iterator<Item = &Record> {
         self.records.iter().chain(&self.others)
     }
 
     /// Returns what to say about it in a heading: its title, or its name where an import has none.
-    pub fn title(&self) -> &str {
+    pub(super) fn title(&self) -> &str {
         self.measured.as_ref().map_or(&self.name, |measured| &measured.spec.title)
     }
 
     /// Returns the name of the trial that a record is of: its folder, or the beginning of its id for an import.
-    pub fn trial(&self, record: &Record) -> String {
+    pub(super) fn trial(&self, record: &Record) -> String {
         self.trial_of(record.id)
     }
 
     /// Returns the name of the trial that a run id belongs to.
-    pub fn trial_of(&self, id: Digest) -> String {
+    pub(super) fn trial_of(&self, id: Digest) -> String {
         self.sealed(id).map_or_else(|| id.short(12), |(_, run)| run.run.trial.clone())
     }
 }
@@ -210,8 +214,7 @@ fn measured(edition: &Edition, specs: &[Planned]) -> Result<Study, LibraryError>
     sessions.sort_by_key(|sealed| (planned(&sealed.session.session), sealed.session.session.clone()));
     let records = edition.records(&spec.question, &standing)?;
     let beside = sessions.iter().filter(|sealed| sealed.session.kind != Kind::Block);
-    let others: Vec<Record> =
-        beside.flat_map(|sealed| edition.records_of(sealed, &spec.question, &standing)).collect();
+    let others: Vec<Record> = beside.flat_map(|sealed| edition.records_of(sealed, &spec.question, &standing)).collect();
     let findings = Findings::of(&spec.question, &records);
     let places = |(at, sealed): (usize, &SealedSession)| {
         let runs: Vec<(Digest, (usize, usize))> =

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a sentence is never printed from what is not there; a refused condition prints as refused, never as a number.
 
+use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -118,7 +119,7 @@ fn listed(names: &[&str]) -> String {
     const MOST: usize = 12;
     let mut text = names.iter().take(MOST).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     if names.len() > MOST {
-        text.push_str(&format!(" and {} more", names.len() - MOST));
+        let _ = write!(text, " and {} more", names.len() - MOST);
     }
     text
 }
@@ -187,16 +188,21 @@ impl<'a> Resolver<'a> {
                 href: String::new(),
                 kind: "quoted".to_owned(),
             }),
-            Call::Table { experiment, metric } => self.block(directive, self.table(experiment, *metric)?),
-            Call::Chart { experiment, kind, metric } => self.block(directive, self.chart(experiment, *kind, *metric)?),
+            Call::Table { experiment, metric } => self.block(directive, &self.table(experiment, *metric)?),
+            Call::Chart { experiment, kind, metric } => {
+                self.block(directive, &self.chart(experiment, *kind, *metric, directive.span.start)?)
+            }
             Call::Provenance(Provenance::Experiment(experiment)) => {
                 let study = self.study(experiment)?;
-                self.block(directive, self.templates.print("provenance.html", &experiments::provenance(study, self.page))?)
+                self.block(
+                    directive,
+                    &self.templates.print("provenance.html", &experiments::provenance(study, self.page))?,
+                )
             }
             Call::Provenance(Provenance::Run(prefix)) => {
                 let (study, record) = self.run(prefix)?;
                 let view = experiments::provenance_of_run(study, record, self.page);
-                self.block(directive, self.templates.print("provenance.html", &view)?)
+                self.block(directive, &self.templates.print("provenance.html", &view)?)
             }
         }
     }
@@ -206,7 +212,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// A block stands alone in its line, since Markdown would take it apart anywhere else.
-    fn block(&self, directive: &Directive, html: String) -> Result<String, Trouble> {
+    fn block(&self, directive: &Directive, html: &str) -> Result<String, Trouble> {
         let text = &self.source.text;
         let Range { start, end } = directive.span;
         let before = text[..start].rsplit('\n').next().unwrap_or("");
@@ -233,7 +239,8 @@ impl<'a> Resolver<'a> {
         }
         match &target.edition {
             Some(prefix) => {
-                let mut found = studies.iter().filter(|study| study.edition.starts_with(first(prefix, study.edition.len())));
+                let mut found =
+                    studies.iter().filter(|study| study.edition.starts_with(first(prefix, study.edition.len())));
                 match (found.next(), found.next()) {
                     (Some(study), None) => Ok(study),
                     (Some(_), Some(_)) => Err(Wrong {
@@ -341,7 +348,10 @@ impl<'a> Resolver<'a> {
                 format!("{} {}", words::change(effect), words::interval(effect)).trim_end().to_owned(),
                 format!("{about}: {}", words::behind_effect(effect, verdict)),
             ),
-            None => (verdict.to_owned(), format!("{about}: {verdict}, so there is no number; {}", headline.reasons.join(", "))),
+            None => (
+                verdict.to_owned(),
+                format!("{about}: {verdict}, so there is no number; {}", headline.reasons.join(", ")),
+            ),
         };
         let to = format!("{}#headline", place::experiment(&study.name, &study.edition));
         Number { text: said.unwrap_or(text), told, href: relative(self.page, &to), kind: verdict.to_owned() }
@@ -355,7 +365,12 @@ impl<'a> Resolver<'a> {
                 let to = place::claim(&study.name, &study.edition, &target.claim);
                 let number = view::number(condition, self.page, &to);
                 let told = format!("claim {}: {}; {}", target.claim, found.verdict.name(), number.told);
-                Ok(Number { text: words::claim_verb(claim, found, condition), told, kind: found.verdict.name().to_owned(), ..number })
+                Ok(Number {
+                    text: words::claim_verb(claim, found, condition),
+                    told,
+                    kind: found.verdict.name().to_owned(),
+                    ..number
+                })
             }
             Verdict::Headline(target) => {
                 let (study, headline) = self.headline(target)?;
@@ -434,7 +449,11 @@ impl<'a> Resolver<'a> {
                     || "`labbook show EXPERIMENT` lists the runs".to_owned(),
                     |near| format!("did you mean `{near}`?"),
                 );
-                Err(Wrong { title: format!("no run begins with `{prefix}`"), name: prefix.to_owned(), help: Some(help) })
+                Err(Wrong {
+                    title: format!("no run begins with `{prefix}`"),
+                    name: prefix.to_owned(),
+                    help: Some(help),
+                })
             }
             several => {
                 let ids: Vec<String> = several.iter().map(|(_, record)| record.id.short(12)).collect();
@@ -460,7 +479,9 @@ impl<'a> Resolver<'a> {
         let lost = match &record.outcome {
             Outcome::Finished => validity::judge(record)
                 .into_iter()
-                .find(|fired| fired.severity == validity::Severity::Void && fired.metric.is_none_or(|about| about == metric))
+                .find(|fired| {
+                    fired.severity == validity::Severity::Void && fired.metric.is_none_or(|about| about == metric)
+                })
                 .map(|fired| ("void", format!("{}: {}", fired.rule, fired.message))),
             Outcome::Failed(why) => Some(("failed", why.clone())),
             Outcome::Superseded(why) => Some(("superseded", why.clone())),
@@ -471,7 +492,12 @@ impl<'a> Resolver<'a> {
         let at = words::at_level(study.question.axis, &record.level.0);
         let about = format!("{metric} of {} at {at} in run {}", record.arm, record.id.short(8));
         if let Some((word, why)) = lost {
-            return Ok(Number { text: word.to_owned(), told: format!("{about}: {word}: {why}"), href, kind: word.to_owned() });
+            return Ok(Number {
+                text: word.to_owned(),
+                told: format!("{about}: {word}: {why}"),
+                href,
+                kind: word.to_owned(),
+            });
         }
         let value = rules::value(record, metric).ok_or_else(|| Wrong {
             title: format!("run `{prefix}` has no {metric}"),
@@ -523,7 +549,13 @@ impl<'a> Resolver<'a> {
         Ok(text)
     }
 
-    fn chart(&self, target: &ExperimentTarget, kind: ChartKind, metric: Option<Metric>) -> Result<String, Trouble> {
+    fn chart(
+        &self,
+        target: &ExperimentTarget,
+        kind: ChartKind,
+        metric: Option<Metric>,
+        at: usize,
+    ) -> Result<String, Trouble> {
         let study = self.study(target)?;
         let metrics = named(study);
         let Some(metric) = metric.or_else(|| metrics.first().copied()).filter(|metric| metrics.contains(metric)) else {
@@ -531,7 +563,7 @@ impl<'a> Resolver<'a> {
             return Err(not_asked(study, asked, &metrics).into());
         };
         let mut text = String::new();
-        for chart in super::charts::of(study, metric, kind) {
+        for chart in super::charts::of(study, metric, kind, &format!("-{at}"))? {
             text.push_str(&chart);
             text.push('\n');
         }
@@ -583,7 +615,10 @@ fn condition<'s>(study: &'s Study, metric: Metric, treatment: &str, at: &Level) 
     let level = question.levels.iter().find(same).ok_or_else(|| Wrong {
         title: format!("level {at} is not planned"),
         name: at.0.clone(),
-        help: Some(format!("the levels are {}", question.levels.iter().map(|level| level.0.as_str()).collect::<Vec<_>>().join(", "))),
+        help: Some(format!(
+            "the levels are {}",
+            question.levels.iter().map(|level| level.0.as_str()).collect::<Vec<_>>().join(", ")
+        )),
     })?;
     let wanted = Condition { metric, treatment: treatment.to_owned(), level: level.clone() };
     study.findings.conditions.iter().find(|found| found.condition == wanted).ok_or_else(|| Wrong {

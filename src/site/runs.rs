@@ -107,16 +107,13 @@ type Uses = HashMap<Digest, Vec<(String, String)>>;
 pub(super) fn add(library: &Library, store: &Store, templates: &Templates, tree: &mut Tree) -> Result<(), RunsError> {
     for study in &library.studies {
         let uses = uses(study);
-        let pages = match &study.measured {
-            Some(measured) => {
-                let edition = store.edition(&study.name, &study.edition);
-                raw_files(study, &edition, measured, tree)?;
-                in_parallel(&measured.sessions, |sealed| session_pages(study, sealed, &uses, templates))
-            }
-            None => {
-                add_folder(study, tree)?;
-                in_parallel(&imported_sessions(study), |session| imported_pages(study, session, &uses, templates))
-            }
+        let pages = if let Some(measured) = &study.measured {
+            let edition = store.edition(&study.name, &study.edition);
+            raw_files(study, &edition, measured, tree)?;
+            in_parallel(&measured.sessions, |sealed| session_pages(study, sealed, &uses, templates))
+        } else {
+            add_folder(study, tree)?;
+            in_parallel(&imported_sessions(study), |session| imported_pages(study, session, &uses, templates))
         };
         for page in pages {
             for (path, text) in page? {
@@ -165,7 +162,9 @@ fn add_folder(study: &Study, tree: &mut Tree) -> Result<(), TreeError> {
 fn uses(study: &Study) -> Uses {
     let mut uses = Uses::new();
     for (name, claim) in &study.question.claims {
-        let Some(compared) = study.condition_of(claim).and_then(|found| study.compared(&found.condition)) else { continue };
+        let Some(compared) = study.condition_of(claim).and_then(|found| study.compared(&found.condition)) else {
+            continue;
+        };
         for id in compared.values().iter().flat_map(|value| &value.runs) {
             uses.entry(*id).or_default().push((name.clone(), place::claim(&study.name, &study.edition, name)));
         }
@@ -214,10 +213,9 @@ fn session_pages(
                 href: relative(from, &place::run(&study.name, &study.edition, &session.session, &run.run.trial)),
             },
             trial: run.run.trial.clone(),
-            value: record.and_then(|record| rules::value(record, Metric::OutputThroughput)).map_or_else(
-                || "-".to_owned(),
-                |value| sentence::value(Metric::OutputThroughput, value),
-            ),
+            value: record
+                .and_then(|record| rules::value(record, Metric::OutputThroughput))
+                .map_or_else(|| "-".to_owned(), |value| sentence::value(Metric::OutputThroughput, value)),
             note: record.map_or(String::new(), state),
         }
     });

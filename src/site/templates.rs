@@ -39,6 +39,10 @@ const BUILT_IN: &[(&str, &str)] = built_in!(
 );
 /// The style of everything.
 const STYLE: &str = include_str!("../../templates/labbook.css");
+/// Its part for charts.
+const CHART_STYLE: &str = include_str!("../../templates/chart.css");
+/// The name of that part.
+const CHART_STYLE_NAME: &str = "chart.css";
 
 /// Why a template cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +75,7 @@ pub enum TemplateError {
 
 /// Every template, ready to print.
 #[derive(Debug)]
-pub struct Templates {
+pub(super) struct Templates {
     tera: Tera,
     style: String,
 }
@@ -82,13 +86,17 @@ impl Templates {
     /// # Errors
     ///
     /// A file of the lab's templates that overrides nothing, or that is no template.
-    pub fn load(root: &Path) -> Result<Self, TemplateError> {
+    pub(super) fn load(root: &Path) -> Result<Self, TemplateError> {
         let mut sources: Vec<(String, String)> =
             BUILT_IN.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        let mut style = STYLE.to_owned();
+        let (mut style, mut chart_style) = (STYLE.to_owned(), CHART_STYLE.to_owned());
         for (name, text) in own(&root.join("templates"))? {
             if name == super::place::STYLE {
                 style = text;
+                continue;
+            }
+            if name == CHART_STYLE_NAME {
+                chart_style = text;
                 continue;
             }
             match sources.iter_mut().find(|(known, _)| *known == name) {
@@ -107,13 +115,14 @@ impl Templates {
         }
         let mut tera = Tera::new();
         tera.set_escape_fn(text::escape);
-        let wrong = |trouble: tera::Error| TemplateError::Wrong { name: "templates".to_owned(), trouble: told(&trouble) };
+        let wrong =
+            |trouble: tera::Error| TemplateError::Wrong { name: "templates".to_owned(), trouble: told(&trouble) };
         tera.add_raw_templates(sources).map_err(wrong)?;
-        Ok(Self { tera, style })
+        Ok(Self { tera, style: format!("{style}\n{chart_style}") })
     }
 
     /// Returns the style of everything.
-    pub fn style(&self) -> &str {
+    pub(super) fn style(&self) -> &str {
         &self.style
     }
 
@@ -122,7 +131,7 @@ impl Templates {
     /// # Errors
     ///
     /// A template that asks for what the view does not have.
-    pub fn print(&self, name: &str, view: &impl Serialize) -> Result<String, TemplateError> {
+    pub(super) fn print(&self, name: &str, view: &impl Serialize) -> Result<String, TemplateError> {
         let wrong = |trouble: tera::Error| TemplateError::Wrong { name: name.to_owned(), trouble: told(&trouble) };
         let context = Context::from_serialize(view).map_err(wrong)?;
         let printed = self.tera.render(name, &context).map_err(wrong)?;
@@ -157,7 +166,8 @@ fn own(folder: &Path) -> Result<Vec<(String, String)>, TemplateError> {
         if name.starts_with('.') {
             continue;
         }
-        let text = fs::read_to_string(entry.path()).map_err(|trouble| TemplateError::File { name: name.clone(), trouble })?;
+        let text =
+            fs::read_to_string(entry.path()).map_err(|trouble| TemplateError::File { name: name.clone(), trouble })?;
         found.push((name, text));
     }
     found.sort();

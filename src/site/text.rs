@@ -36,7 +36,8 @@ pub fn markdown(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in harmless(&text.replace(['\r', '\n'], " ")).chars() {
         // A character reference never takes part in the structure of Markdown.
-        let plain = character.is_alphanumeric() || matches!(character, ' ' | ',' | ';' | '%' | '/') || !character.is_ascii();
+        let plain =
+            character.is_alphanumeric() || matches!(character, ' ' | ',' | ';' | '%' | '/') || !character.is_ascii();
         if plain { safe.push(character) } else { entity(&mut safe, character) }
     }
     safe
@@ -61,7 +62,8 @@ pub fn inside_markdown(html: &str) -> String {
             }
             _ => {}
         }
-        let means_nothing = matches!(character, '&' | '#' | ';' | ',' | '%' | '/' | ' ') || !character.is_ascii_punctuation();
+        let means_nothing =
+            matches!(character, '&' | '#' | ';' | ',' | '%' | '/' | ' ') || !character.is_ascii_punctuation();
         if means_nothing || (is_tag && character != '|') { safe.push(character) } else { entity(&mut safe, character) }
     }
     safe
@@ -91,14 +93,16 @@ pub fn address(path: &str) -> String {
 
 /// Returns the relative address of `to` as seen from the page `from`, both paths of the site; `to` may end in `#anchor`.
 pub fn relative(from: &str, to: &str) -> String {
-    let (path, anchor) = to.split_once('#').map_or((to, String::new()), |(path, anchor)| (path, format!("#{}", address(anchor))));
+    let (path, anchor) =
+        to.split_once('#').map_or((to, String::new()), |(path, anchor)| (path, format!("#{}", address(anchor))));
     if path == from && !anchor.is_empty() {
         return anchor;
     }
     let above: Vec<&str> = from.split('/').collect();
     let target: Vec<&str> = path.split('/').collect();
     let folders = above.len() - 1;
-    let common = above[..folders].iter().zip(&target[..target.len() - 1]).take_while(|(one, other)| one == other).count();
+    let common =
+        above[..folders].iter().zip(&target[..target.len() - 1]).take_while(|(one, other)| one == other).count();
     let up = "../".repeat(folders - common);
     format!("{up}{}{anchor}", address(&target[common..].join("/")))
 }
@@ -109,7 +113,8 @@ mod tests {
 
     #[test]
     fn nothing_of_a_hostile_text_is_left_to_interpret() {
-        let hostile = "<script>alert('x')</script>\n\n# `a|b` {{#include /etc/passwd}} ](javascript:x) \u{1b}[31m\u{202e}";
+        let hostile =
+            "<script>alert('x')</script>\n\n# `a|b` {{#include /etc/passwd}} ](javascript:x) \u{1b}[31m\u{202e}";
         let safe = html(hostile);
         for part in ["<", "\n", "{{", "`", "'", "\u{1b}", "\u{202e}"] {
             assert!(!safe.contains(part), "{part:?} in {safe}");
@@ -135,7 +140,10 @@ mod tests {
     fn a_link_goes_up_as_far_as_it_must() {
         assert_eq!(relative("index.html", "runs/a b/x.html"), "runs/a%20b/x.html");
         assert_eq!(relative("findings/oea/4f/index.html", "findings/oea/4f/claims/x.html#b1"), "claims/x.html#b1");
-        assert_eq!(relative("findings/oea/4f/claims/x.html", "runs/oea/4f/s/index.html"), "../../../../runs/oea/4f/s/index.html");
+        assert_eq!(
+            relative("findings/oea/4f/claims/x.html", "runs/oea/4f/s/index.html"),
+            "../../../../runs/oea/4f/s/index.html"
+        );
         assert_eq!(relative("a/b.html", "a/b.html#c"), "#c");
         assert_eq!(relative("a/b.html", "c.html"), "../c.html");
     }

@@ -18,7 +18,7 @@ use super::text::relative;
 
 /// A word or number that leads somewhere.
 #[derive(Debug, Clone, Serialize)]
-pub struct Link {
+pub(super) struct Link {
     /// What is written.
     pub text: String,
     /// Relative address.
@@ -27,7 +27,7 @@ pub struct Link {
 
 /// A number in a sentence.
 #[derive(Debug, Clone, Serialize)]
-pub struct Number {
+pub(super) struct Number {
     /// The number with its unit, or the word that stands in its place.
     pub text: String,
     /// Unit, interval, n and verdict, for hover and focus.
@@ -40,7 +40,7 @@ pub struct Number {
 
 /// One line of a verdict table.
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
+pub(super) struct Row {
     /// Where the condition is linked to.
     pub anchor: String,
     /// The level.
@@ -69,7 +69,7 @@ pub struct Row {
 
 /// One note below a table, or one reason of a refusal.
 #[derive(Debug, Clone, Serialize)]
-pub struct Note {
+pub(super) struct Note {
     /// Number of the note; 0 where there is none.
     pub number: usize,
     /// A fact's key or a rule's id.
@@ -88,7 +88,7 @@ pub struct Note {
 
 /// One metric and treatment over all levels.
 #[derive(Debug, Clone, Serialize)]
-pub struct Family {
+pub(super) struct Family {
     /// The metric.
     pub metric: String,
     /// Its place in the glossary.
@@ -115,7 +115,7 @@ pub struct Family {
 
 /// A claim in a list.
 #[derive(Debug, Clone, Serialize)]
-pub struct ClaimLine {
+pub(super) struct ClaimLine {
     /// Its name.
     pub name: String,
     /// Its page.
@@ -131,7 +131,7 @@ pub struct ClaimLine {
 }
 
 /// Returns the name of the axis as the head of a column.
-pub fn axis(axis: Axis) -> &'static str {
+pub(super) fn axis(axis: Axis) -> &'static str {
     match axis {
         Axis::Concurrency => "users",
         Axis::RequestRate => "req/s",
@@ -140,7 +140,7 @@ pub fn axis(axis: Axis) -> &'static str {
 }
 
 /// Returns unit and direction of a metric.
-pub fn unit(metric: Metric) -> String {
+pub(super) fn unit(metric: Metric) -> String {
     let better = match metric.better() {
         Better::Higher => ", higher is better",
         Better::Lower => ", lower is better",
@@ -150,7 +150,7 @@ pub fn unit(metric: Metric) -> String {
 }
 
 /// Returns a condition's number, or the word that stands in its place, as seen from the page `from`; it leads to `to`.
-pub fn number(found: &ConditionFinding, from: &str, to: &str) -> Number {
+pub(super) fn number(found: &ConditionFinding, from: &str, to: &str) -> Number {
     let verdict = sentence::spelled(found);
     let place = format!("{} of {} at {}", found.condition.metric, found.condition.treatment, found.condition.level);
     let (text, told) = match &found.effect {
@@ -161,7 +161,7 @@ pub fn number(found: &ConditionFinding, from: &str, to: &str) -> Number {
 }
 
 /// Returns the names of what refuses.
-pub fn why(reasons: &[Reason]) -> String {
+pub(super) fn why(reasons: &[Reason]) -> String {
     use crate::validity::Severity;
     let names: Vec<&str> = reasons
         .iter()
@@ -172,10 +172,12 @@ pub fn why(reasons: &[Reason]) -> String {
 }
 
 /// Returns the tables of a study, as seen from the page `from`; only one metric's where one is asked for.
-pub fn tables(study: &Study, from: &str, metric: Option<Metric>) -> Vec<Family> {
+pub(super) fn tables(study: &Study, from: &str, metric: Option<Metric>) -> Vec<Family> {
     families(&study.findings.conditions)
         .into_iter()
-        .filter(|conditions| conditions.first().is_some_and(|first| metric.is_none_or(|metric| first.condition.metric == metric)))
+        .filter(|conditions| {
+            conditions.first().is_some_and(|first| metric.is_none_or(|metric| first.condition.metric == metric))
+        })
         .map(|conditions| family(study, from, conditions))
         .collect()
 }
@@ -208,7 +210,7 @@ fn family(study: &Study, from: &str, conditions: &[ConditionFinding]) -> Family 
 }
 
 /// Returns a reason as a note.
-pub fn note(reason: &Reason, number: usize, from: &str, place: String) -> Note {
+pub(super) fn note(reason: &Reason, number: usize, from: &str, place: String) -> Note {
     let anchor = if rules::says(&reason.name).is_some() {
         Some(reason.name.clone())
     } else {
@@ -251,7 +253,11 @@ fn row(study: &Study, from: &str, found: &ConditionFinding, notes: &mut Notes) -
         n: cell(found.effect.as_ref().map(|effect| effect.blocks.to_string())),
         verdict: verdict.to_owned(),
         kind: sentence::spelled(found).to_owned(),
-        notes: if found.effect.is_some() || found.outcome != Outcome::Refused { notes.numbers(&found.reasons) } else { Vec::new() },
+        notes: if found.effect.is_some() || found.outcome != Outcome::Refused {
+            notes.numbers(&found.reasons)
+        } else {
+            Vec::new()
+        },
         claims: claims
             .into_iter()
             .map(|(name, _)| Link {
@@ -263,7 +269,7 @@ fn row(study: &Study, from: &str, found: &ConditionFinding, notes: &mut Notes) -
 }
 
 /// Returns the claims of a study in written order, as seen from the page `from`.
-pub fn claims(study: &Study, from: &str) -> Vec<ClaimLine> {
+pub(super) fn claims(study: &Study, from: &str) -> Vec<ClaimLine> {
     study.findings.claims.iter().filter_map(|(name, found)| claim_line(study, from, name, found)).collect()
 }
 
