@@ -13,6 +13,7 @@ use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use crate::diagnostic::{Diagnostics, Style};
 
 mod bookkeeper;
+mod build;
 mod doctor;
 mod execute;
 mod infer;
@@ -53,6 +54,7 @@ The usual way:
   labbook plan experiments/quickstart.yaml     what will run, what it costs, what it can resolve
   labbook run experiments/quickstart.yaml      do what is missing; safe to interrupt and to repeat
   labbook compare quickstart                   the verdict, or the one fact that stands in its way
+  labbook build                                the findings book: site/index.html
 
 Exit status: 0 done, 1 the evidence says no, 2 spec or usage, 3 comparison refused, 4 inconclusive (with
 --require-verdict), 5 a run or a host failed, 101 a bug, 130 left on Ctrl-C (the run goes on)."
@@ -224,6 +226,14 @@ enum Command {
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
+    /// Build the findings book: every byte is verified first, and a sentence that no run backs fails it.
+    #[command(after_help = "The lab's chapters stand in book/src; the site works from a folder, without a server.\n\
+        Example: labbook build")]
+    Build {
+        /// Where the site goes, instead of site/ in the lab; only a site that labbook made is replaced.
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
     /// Bring in results that were measured elsewhere, as a manifest with raw client output.
     #[command(after_help = "Example: labbook import their-numbers/manifest.yaml")]
     Import {
@@ -390,6 +400,7 @@ fn dispatch(command: Command, terminal: &mut Terminal) -> Answer {
             [one] => infer::compare(terminal, one, require_verdict, format),
             _ => Err(Failure::new(Exit::Usage, "compare takes one experiment or two runs").into()),
         },
+        Command::Build { out } => build::build(terminal, out.as_deref()),
         Command::Import { files } => infer::import(terminal, &files),
         Command::Pocket { instrument } => pocket(instrument),
         Command::Completions { shell } => {

@@ -54,6 +54,7 @@ One file in `experiments/` is one question. What was measured is in `results/`, 
     labbook plan experiments/quickstart.yaml     the order, the commands, the cost, and what it can resolve
     labbook run experiments/quickstart.yaml      does what is missing
     labbook compare quickstart                   the verdicts
+    labbook build                                the findings book, site/index.html
 ";
 
 /// Returns the files of a new lab.
@@ -67,7 +68,7 @@ pub fn files() -> Vec<NewFile> {
         json("schema/labbook.json", &schema::lab()),
         // Git keeps no empty folder.
         file("results/.gitkeep", ""),
-        file(".gitignore", "/.labbook/\n/results/.aside/\n"),
+        file(".gitignore", "/.labbook/\n/results/.aside/\n/site/\n/.site-aside-*/\n"),
         file("README.md", README),
     ]
 }

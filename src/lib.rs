@@ -38,6 +38,9 @@ pub mod rules;
 pub mod comparison;
 pub mod finding;
 
+pub mod chart;
+pub mod directive;
 pub mod import;
 pub mod report;
+pub mod site;
 pub mod cli;

@@ -164,6 +164,20 @@ impl Metric {
         Self::all().into_iter().find(|metric| metric.name() == name)
     }
 
+    /// Returns what exactly it counts: the doc comment of its variant, and of what it is a statistic of.
+    pub fn definition(self) -> String {
+        match self {
+            Self::Latency(statistic, span) => {
+                format!(
+                    "{} Here: {}",
+                    documented("Span", &format!("{span:?}")),
+                    documented("Statistic", &format!("{statistic:?}")).to_lowercase()
+                )
+            }
+            other => documented("Metric", &format!("{other:?}")),
+        }
+    }
+
     /// Returns the unit.
     pub fn unit(self) -> Unit {
         match self {
@@ -209,6 +223,21 @@ impl Metric {
     }
 }
 
+/// Returns the doc comment of a variant in this file, so that a definition is written once.
+fn documented(of: &str, variant: &str) -> String {
+    let source = include_str!("metric.rs");
+    let body = source.split(&format!("pub enum {of} {{\n")).nth(1).unwrap_or("");
+    let mut lines: Vec<&str> = Vec::new();
+    for line in body.lines().take_while(|line| *line != "}") {
+        match line.trim().strip_prefix("///") {
+            Some(text) => lines.push(text.trim()),
+            None if line.trim().split(['(', ',']).next() == Some(variant) => return lines.join(" "),
+            None => lines.clear(),
+        }
+    }
+    String::new()
+}
+
 impl fmt::Display for Metric {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.name())
@@ -230,6 +259,20 @@ mod tests {
         for wrong in ["", "peak", "throughput", "p50_ttft_ms", "Output_Throughput"] {
             assert_eq!(Metric::parse(wrong), None);
         }
+    }
+
+    #[test]
+    fn each_metric_says_what_it_counts() {
+        for metric in Metric::all() {
+            let definition = metric.definition();
+            assert!(definition.ends_with('.') && !definition.starts_with(' '), "{metric}: {definition}");
+        }
+        let p99 = Metric::Latency(Statistic::P99, Span::Ttft).definition();
+        assert_eq!(
+            p99,
+            "Time to first token: from sending the request to the first chunk with text. Here: 99th percentile."
+        );
+        assert_eq!(documented("Metric", "None"), "");
     }
 
     #[test]

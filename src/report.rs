@@ -6,3 +6,4 @@ pub mod pair;
 pub mod plan;
 pub mod progress;
 pub mod record;
+pub mod sentence;

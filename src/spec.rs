@@ -27,6 +27,7 @@ use crate::digest::Digest;
 use crate::question::{Asked, Engine, Level, Question};
 
 pub use hosts::{HostEntry, HostVia, Lab, Neighbours, parse_lab};
+pub(crate) use reading::bad_name;
 
 /// One experiment as it is meant, with every default filled in.
 #[derive(Debug, Clone, PartialEq)]

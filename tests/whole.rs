@@ -7,6 +7,7 @@ mod whole {
     pub(crate) mod tiny;
 
     mod architecture;
+    mod book;
     mod doctor;
     mod failures;
     mod inputs;

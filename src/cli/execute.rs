@@ -13,7 +13,7 @@ use super::bookkeeper::Bookkeeper;
 use super::open::{Opened, lab_folder, open, open_all};
 use super::reach::{self, Reached};
 use super::shown::Shown;
-use super::{Answer, Exit, Failure, Format, Terminal, infer, intend};
+use super::{Answer, Exit, Failure, Format, Terminal, build, infer, intend};
 use crate::client::Place;
 use crate::digest::Digest;
 use crate::engine::{self, EngineError};
@@ -343,12 +343,13 @@ fn carry_out(
     drop(shown);
     if format == Format::Text {
         infer::show(terminal, opened)?;
+        build::after_run(terminal, &opened.root)?;
     }
     Ok(Exit::Done)
 }
 
 /// Sets `interrupted` on the first Ctrl-C (or SIGTERM, or a closed terminal); the second one ends this program at once.
-fn listen(interrupted: &Arc<AtomicBool>) -> Result<(), Failure> {
+pub(super) fn listen(interrupted: &Arc<AtomicBool>) -> Result<(), Failure> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(interrupted))
             .map_err(failed)?;

@@ -7,11 +7,10 @@ use super::open::{Opened, lab_folder, open, specs_of};
 use super::{Answer, Exit, Failure, Format, Terminal, Trouble};
 use crate::diagnostic::printable;
 use crate::digest::Digest;
-use crate::plan::{self, PlannedSession, PlannedTrial};
-use crate::question::Claim;
 use crate::report::{progress::counted, record as report};
+use crate::site::evidence::claims_on;
 use crate::spec;
-use crate::store::{Edition, Found, Problem, SealedRun, Store, StoreError};
+use crate::store::{Edition, Found, SealedRun, Store, StoreError};
 use crate::yaml;
 
 fn failed(error: &StoreError) -> Failure {
@@ -68,39 +67,6 @@ pub(super) fn check(terminal: &mut Terminal) -> Answer {
         )?;
     }
     Ok(exit)
-}
-
-/// Returns the claims of an edition that rest on the file of a problem. What a session's folder holds is known from the plan, so
-/// that a damaged form hides nothing; all claims rest on the ledger and on what was frozen.
-fn claims_on(edition: &Edition, problem: &Problem) -> Vec<String> {
-    let path = edition.folder.join("spec.yaml");
-    let Ok(text) = std::fs::read_to_string(&path) else { return Vec::new() };
-    let name = format!("{}.yaml", edition.experiment);
-    let Ok((spec, _)) = spec::parse(&yaml::source(name, &text), &edition.inputs()) else { return Vec::new() };
-    let question = &spec.question;
-    let (folder, inside) = problem.path.split_once('/').unwrap_or((&problem.path, ""));
-    let rests = |claim: &Claim| match planned_as(&spec, folder) {
-        None => matches!(folder, "ledger" | "inputs" | "spec.yaml" | "design.json" | "plan.json"),
-        Some(session) => {
-            let trial = inside.split_once('/').map(|(trial, _)| trial);
-            let of_a_trial = session.trials.iter().any(|planned| Some(planned.label.as_str()) == trial);
-            let touched = |planned: &PlannedTrial| !of_a_trial || Some(planned.label.as_str()) == trial;
-            (session.arm == claim.treatment || session.arm == question.control)
-                && session.trials.iter().any(|planned| planned.level == claim.at && touched(planned))
-        }
-    };
-    let resting = question.claims.iter().filter(|(_, claim)| rests(claim));
-    resting.map(|(name, _)| format!("{}/{name}", edition.experiment)).collect()
-}
-
-/// Returns the session of a block that has this name.
-fn planned_as(spec: &spec::Spec, name: &str) -> Option<PlannedSession> {
-    let block = name.strip_prefix('b')?.split_once('-')?.0.parse().ok()?;
-    let attempt = name.rsplit_once('.').and_then(|(_, attempt)| attempt.parse().ok());
-    [1, attempt.unwrap_or(1)]
-        .into_iter()
-        .flat_map(|attempt| plan::retry_block(spec, block, attempt))
-        .find(|session| session.name == name)
 }
 
 /// Shows a run, a file of it, or the runs of an experiment.

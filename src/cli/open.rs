@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::{Exit, Failure, Terminal, Trouble};
-use crate::diagnostic::printable;
+use crate::diagnostic::{Diagnostics, printable};
 use crate::spec::{self, Lab, Spec};
 use crate::store::{Edition, Store};
 use crate::yaml;
@@ -71,6 +71,15 @@ pub(super) fn specs_of(root: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 /// Reads a spec and shows its warnings.
 pub(super) fn read_spec(terminal: &mut Terminal, path: &Path) -> Result<(Spec, String), Trouble> {
+    let (spec, text, warnings) = parse_spec(path)?;
+    if !warnings.problems.is_empty() {
+        writeln!(terminal.err, "{}\n", warnings.render(terminal.style))?;
+    }
+    Ok((spec, text))
+}
+
+/// Reads a spec; also returns its text and its warnings.
+pub(super) fn parse_spec(path: &Path) -> Result<(Spec, String, Diagnostics), Trouble> {
     let bytes = fs::read(path).map_err(|error| {
         let failure = Failure::new(Exit::Usage, format!("cannot read `{}`: {error}", path.display()));
         failure.hint("a spec is a YAML file, such as experiments/quickstart.yaml")
@@ -89,10 +98,7 @@ pub(super) fn read_spec(terminal: &mut Terminal, path: &Path) -> Result<(Spec, S
             .hint("specs are stored in clear: let the host export it instead")
             .into());
     }
-    if !warnings.problems.is_empty() {
-        writeln!(terminal.err, "{}\n", warnings.render(terminal.style))?;
-    }
-    Ok((spec, text))
+    Ok((spec, text, warnings))
 }
 
 pub(super) fn read_lab(root: &Path) -> Result<Lab, Trouble> {

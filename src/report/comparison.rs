@@ -94,21 +94,23 @@ pub fn harmless(text: &str) -> String {
     safe
 }
 
+/// The facts that a reader asks for first, by the word that stands for them.
+pub(crate) const HEADER: [(&str, &[&str]); 7] = [
+    ("model", &["model.path", "model.quantization"]),
+    ("gpu", &["gpu.count", "gpu.0.name"]),
+    ("driver", &["gpu.driver"]),
+    ("host", &["host.id", "host.kernel"]),
+    ("client", &["client.name", "client.version"]),
+    ("data", &["client.args.dataset-name", "workload.input_tokens", "workload.output_tokens"]),
+    ("source", &["source.commit", "source.dirty"]),
+];
+
 fn header(page: &mut Page, question: &Question, findings: &Findings) {
     let edition = findings.edition.as_deref().map_or(String::new(), |edition| format!("   edition {edition}"));
     page.line(&format!("{}{edition}   rules {}   {}", findings.experiment, rules::VERSION, findings.outcome.name()));
     let shared = shared(&findings.conditions);
-    let pairs = [
-        ("model", joined(&shared, &["model.path", "model.quantization"])),
-        ("gpu", joined(&shared, &["gpu.count", "gpu.0.name"]).map(|gpus| gpus.replacen(", ", " × ", 1))),
-        ("driver", joined(&shared, &["gpu.driver"])),
-        ("host", joined(&shared, &["host.id", "host.kernel"])),
-        ("client", joined(&shared, &["client.name", "client.version"])),
-        ("data", joined(&shared, &["client.args.dataset-name", "workload.input_tokens", "workload.output_tokens"])),
-        ("source", joined(&shared, &["source.commit", "source.dirty"])),
-    ];
-    for (name, value) in pairs {
-        if let Some(value) = value {
+    for (name, keys) in HEADER {
+        if let Some(value) = joined(&shared, keys) {
             page.wrapped(&format!("{name}: {value}"), "  ");
         }
     }
@@ -122,17 +124,18 @@ fn header(page: &mut Page, question: &Question, findings: &Findings) {
 }
 
 /// Facts on which all conditions agree.
-fn shared(conditions: &[ConditionFinding]) -> Fingerprint {
+pub(crate) fn shared(conditions: &[ConditionFinding]) -> Fingerprint {
     let mut known = conditions.iter().map(|found| &found.context.shared).filter(|shared| !shared.is_empty());
     let Some(mut shared) = known.next().cloned() else { return Fingerprint::default() };
     known.for_each(|other| shared.keep_equal(other));
     shared
 }
 
-fn joined(shared: &Fingerprint, keys: &[&str]) -> Option<String> {
+pub(crate) fn joined(shared: &Fingerprint, keys: &[&str]) -> Option<String> {
     let shown = |value: &FactValue| value.to_string();
     let values: Vec<String> = keys.iter().filter_map(|key| shared.get(key).map(shown)).collect();
-    (!values.is_empty()).then(|| values.join(", "))
+    let between = if keys[0] == "gpu.count" { " × " } else { ", " };
+    (!values.is_empty()).then(|| values.join(between))
 }
 
 /// What else differs, and what nobody looked at.
@@ -160,7 +163,7 @@ fn differences(page: &mut Page, conditions: &[ConditionFinding]) {
 }
 
 /// Splits conditions into runs of one metric and treatment.
-fn families(conditions: &[ConditionFinding]) -> Vec<&[ConditionFinding]> {
+pub(crate) fn families(conditions: &[ConditionFinding]) -> Vec<&[ConditionFinding]> {
     conditions
         .chunk_by(|one, two| {
             one.condition.metric == two.condition.metric && one.condition.treatment == two.condition.treatment
@@ -233,7 +236,7 @@ fn table(page: &mut Page, question: &Question, conditions: &[ConditionFinding], 
 }
 
 /// What is written for a condition: `~` where nothing can be told, so that the eye does not stop there.
-fn word(found: &ConditionFinding) -> &'static str {
+pub(crate) fn word(found: &ConditionFinding) -> &'static str {
     match (found.outcome, found.verdict) {
         (Outcome::Refused | Outcome::Void | Outcome::Foreign, _) => found.outcome.name(),
         (_, Verdict::Inconclusive) => "~",
@@ -248,30 +251,38 @@ fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most { text } else { text.chars().take(most - 1).chain(['…']).collect() }
 }
 
-fn change(ratio: f64) -> String {
+pub(crate) fn change(ratio: f64) -> String {
     format!("{} %", bare(ratio))
 }
 
 /// A ratio as a signed change in percent.
-fn bare(ratio: f64) -> String {
+pub(crate) fn bare(ratio: f64) -> String {
     let percent = (ratio - 1.0) * 100.0;
     // Not "-0.00".
     let percent = if percent.abs() < 0.005 { 0.0 } else { percent };
     if percent.abs() < 100.0 { format!("{percent:+.2}") } else { format!("{percent:+.1}") }
 }
 
-fn p_text(p: f64) -> String {
+pub(crate) fn p_text(p: f64) -> String {
     if p < 0.001 { "<.001".to_owned() } else { format!("{p:.3}") }
 }
 
 /// Footnotes: one a name, at its first place.
 #[derive(Default)]
-struct Notes {
-    reasons: Vec<Reason>,
+pub(crate) struct Notes {
+    /// The reason of each number, from 1.
+    pub(crate) reasons: Vec<Reason>,
 }
 
 impl Notes {
+    /// Returns the numbers of reasons as they stand behind a verdict: ` (1,3)`.
     fn marks(&mut self, reasons: &[Reason]) -> String {
+        let numbers: Vec<String> = self.numbers(reasons).iter().map(usize::to_string).collect();
+        if numbers.is_empty() { String::new() } else { format!(" ({})", numbers.join(",")) }
+    }
+
+    /// Returns the numbers of reasons, rising.
+    pub(crate) fn numbers(&mut self, reasons: &[Reason]) -> Vec<usize> {
         let mut numbers = Vec::new();
         for reason in reasons.iter().filter(|reason| reason.name != "S01") {
             let same = |known: &Reason| known.name == reason.name && known.severity == reason.severity;
@@ -283,8 +294,7 @@ impl Notes {
         }
         numbers.sort_unstable();
         numbers.dedup();
-        let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
-        if numbers.is_empty() { String::new() } else { format!(" ({})", numbers.join(",")) }
+        numbers
     }
 
     fn write(&self, page: &mut Page) {
@@ -300,7 +310,7 @@ impl Notes {
     }
 }
 
-fn severity(severity: Severity) -> &'static str {
+pub(crate) fn severity(severity: Severity) -> &'static str {
     match severity {
         Severity::Block => "refuses",
         Severity::Claim => "no claim",
@@ -310,7 +320,7 @@ fn severity(severity: Severity) -> &'static str {
     }
 }
 
-fn in_blocks(blocks: &[u32]) -> String {
+pub(crate) fn in_blocks(blocks: &[u32]) -> String {
     let numbers: Vec<String> = blocks.iter().map(u32::to_string).collect();
     match numbers.as_slice() {
         [] => String::new(),
@@ -321,17 +331,32 @@ fn in_blocks(blocks: &[u32]) -> String {
 
 /// All levels refused or void: each reason once, with the levels and blocks it was seen in, and no number.
 fn refusal(page: &mut Page, question: &Question, conditions: &[ConditionFinding]) {
+    page.wrapped(&refusal_title(question, conditions), "  ");
+    for (reason, place) in refusing(conditions) {
+        page.wrapped(&format!("  {}  (at {place}{})", reason.name, in_blocks(&reason.blocks)), "    ");
+        page.wrapped(&format!("    {}", reason.message), "    ");
+        if !reason.help.is_empty() {
+            page.wrapped(&format!("    help: {}", reason.help), "      ");
+        }
+    }
+}
+
+/// Returns why no level of a family has a number, in one sentence.
+pub(crate) fn refusal_title(question: &Question, conditions: &[ConditionFinding]) -> String {
     let factor: Vec<&str> = question.factor.iter().map(crate::fact::FactKey::as_str).collect();
     let treatment = conditions.first().map_or("", |found| found.condition.treatment.as_str());
     let undeclared = conditions.iter().any(|found| found.has("S01"));
     let void = conditions.iter().all(|found| found.outcome == Outcome::Void);
     let (control, factor) = (&question.control, factor.join("` and `"));
-    let title = match (void, undeclared) {
+    match (void, undeclared) {
         (true, _) => format!("void: no complete block of valid runs of `{control}` and `{treatment}` is left"),
         (_, true) => format!("refused: `{control}` and `{treatment}` differ in more than `{factor}`"),
         _ => format!("refused: `{control}` and `{treatment}` cannot be compared"),
-    };
-    page.wrapped(&title, "  ");
+    }
+}
+
+/// Returns each reason that refuses, once, with the levels it was seen at.
+pub(crate) fn refusing(conditions: &[ConditionFinding]) -> Vec<(&Reason, String)> {
     let mut shown: Vec<(&Reason, Vec<String>)> = Vec::new();
     for found in conditions {
         let own = found.reasons.iter().filter(|reason| reason.severity <= Severity::Void && reason.name != "S01");
@@ -345,14 +370,10 @@ fn refusal(page: &mut Page, question: &Question, conditions: &[ConditionFinding]
     }
     // Facts first: they say what differs; the rules beside them say why that matters.
     shown.sort_by_key(|(reason, _)| (rules::says(&reason.name).is_some(), reason.severity, reason.name.clone()));
-    for (reason, levels) in shown {
-        let place = if levels.len() == conditions.len() { "every level".to_owned() } else { levels.join(" ") };
-        page.wrapped(&format!("  {}  (at {place}{})", reason.name, in_blocks(&reason.blocks)), "    ");
-        page.wrapped(&format!("    {}", reason.message), "    ");
-        if !reason.help.is_empty() {
-            page.wrapped(&format!("    help: {}", reason.help), "      ");
-        }
-    }
+    let place = |levels: Vec<String>| {
+        if levels.len() == conditions.len() { "every level".to_owned() } else { levels.join(" ") }
+    };
+    shown.into_iter().map(|(reason, levels)| (reason, place(levels))).collect()
 }
 
 fn claims(page: &mut Page, question: &Question, findings: &Findings) {
@@ -372,7 +393,7 @@ fn claims(page: &mut Page, question: &Question, findings: &Findings) {
     }
 }
 
-fn claim_text(claim: &Claim, found: &ClaimFinding) -> String {
+pub(crate) fn claim_text(claim: &Claim, found: &ClaimFinding) -> String {
     let by = claim.by.map_or(String::new(), |by| format!(" by {} %", by * 100.0));
     let told: Vec<&str> = found.reasons.iter().map(String::as_str).filter(|name| *name != "S01").collect();
     let reasons = if told.is_empty() { String::new() } else { format!("; {}", told.join(", ")) };
@@ -386,7 +407,7 @@ fn claim_text(claim: &Claim, found: &ClaimFinding) -> String {
     )
 }
 
-fn headline_text(question: &Question, headline: &HeadlineFinding) -> String {
+pub(crate) fn headline_text(question: &Question, headline: &HeadlineFinding) -> String {
     let over = match &headline.over {
         Over::All => format!("geometric mean over {} levels", question.levels.len()),
         Over::At(level) => format!("at {level}"),
@@ -444,7 +465,7 @@ fn footer(page: &mut Page, question: &Question, findings: &Findings) {
 }
 
 /// One sentence that can be quoted.
-fn summary(question: &Question, findings: &Findings) -> String {
+pub(crate) fn summary(question: &Question, findings: &Findings) -> String {
     let control = &question.control;
     let spoken = findings
         .headline

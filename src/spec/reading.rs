@@ -522,7 +522,7 @@ fn shown(folder: &Path) -> String {
 }
 
 /// Returns what is wrong with a name that becomes part of a folder name.
-pub(super) fn bad_name(name: &str) -> Option<String> {
+pub(crate) fn bad_name(name: &str) -> Option<String> {
     let allowed = |character: char| {
         character.is_ascii_lowercase() || character.is_ascii_digit() || matches!(character, '.' | '_' | '-')
     };
