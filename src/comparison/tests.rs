@@ -193,7 +193,7 @@ fn a_capacity_that_states_the_factor_itself_follows_from_it() {
     let question = Question {
         factor: vec!["server.args.max-running-requests".into()],
         arms: [("off".into(), asked("256")), ("on".into(), asked("512"))].into_iter().collect(),
-        evidence: Default::default(),
+        evidence: indexmap::IndexMap::default(),
         ..question()
     };
     let mut records = records();

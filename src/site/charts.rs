@@ -60,14 +60,17 @@ fn label(axis: Axis, level: &str) -> String {
 
 /// Why a condition has no number.
 fn why(found: &ConditionFinding) -> String {
-    format!("{} {}", sentence::spelled(found), view::why(&found.reasons))
+    match found.outcome {
+        Outcome::Foreign => "foreign: no ratio".to_owned(),
+        _ => format!("{} {}", sentence::spelled(found), view::why(&found.reasons)),
+    }
 }
 
 fn throughput(study: &Study, metric: Metric, found: &[&ConditionFinding], id: String) -> ThroughputChart {
     let question = &study.question;
     let compared: Vec<(&ConditionFinding, Option<Comparison>)> = found
         .iter()
-        .map(|found| (*found, found.effect.is_some().then(|| study.compared(&found.condition)).flatten()))
+        .map(|found| (*found, found.means.is_some().then(|| study.compared(&found.condition)).flatten()))
         .collect();
     let point = |found: &ConditionFinding, values: Option<Vec<f64>>| Point {
         level: found.condition.level.number(),

@@ -68,8 +68,9 @@ fn view(library: &Library, study: &Study, name: &str) -> View {
     let at = sentence::at_level(study.question.axis, &claim.at.0);
     let verb = condition
         .map_or("cannot be compared with".to_owned(), |condition| sentence::claim_verb(claim, found, condition));
-    let compared = condition.filter(|found| found.effect.is_some()).and_then(|found| study.compared(&found.condition));
-    let blocks = compared.iter().flat_map(Comparison::values).map(|value| block(study, from, value)).collect();
+    let compared = condition.filter(|found| found.means.is_some()).and_then(|found| study.compared(&found.condition));
+    let blocks =
+        compared.iter().flat_map(Comparison::values).map(|value| block(study, from, value, effect.is_some())).collect();
     let margin = study.question.margin.map_or_else(
         || "1 %, or the noise floor if that is larger".to_owned(),
         |margin| format!("{} %", sentence::plain(margin * 100.0)),
@@ -137,7 +138,7 @@ fn banner(library: &Library, study: &Study) -> String {
     "the spec has another design by now: this claim is of an earlier edition".to_owned()
 }
 
-fn block(study: &Study, from: &str, value: &BlockValue) -> Block {
+fn block(study: &Study, from: &str, value: &BlockValue, has_ratio: bool) -> Block {
     let name = value.block.map_or_else(|| "?".to_owned(), |block| block.to_string());
     let runs = |wanted_control: bool| -> Vec<Link> {
         let records = value.runs.iter().filter_map(|id| study.record(*id));
@@ -154,7 +155,7 @@ fn block(study: &Study, from: &str, value: &BlockValue) -> Block {
         name,
         control: progress::significant(value.control),
         treatment: progress::significant(value.treatment),
-        ratio: format!("{} %", report::bare(value.treatment / value.control)),
+        ratio: if has_ratio { format!("{} %", report::bare(value.treatment / value.control)) } else { String::new() },
         control_runs: runs(true),
         treatment_runs: runs(false),
     }

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 
 use crate::comparison::Condition;
+use crate::digest::Digest;
 
 /// The dashboard of findings.
 pub(super) const DASHBOARD: &str = "findings/index.html";
@@ -61,6 +62,9 @@ pub(super) fn raw(name: &str, edition: &str, path: &str) -> String {
     format!("raw/{name}/{edition}/{path}{suffix}")
 }
 
+/// Longest part of a path that is made of a free name, without the digest behind it.
+const LONGEST_NAME: usize = 80;
+
 /// Returns a name that an import may have made freely as one that is safe in a path: other characters are spelled out.
 fn word(name: &str) -> String {
     let mut safe = String::with_capacity(name.len());
@@ -70,6 +74,11 @@ fn word(name: &str) -> String {
         } else {
             let _ = write!(safe, "_{byte:02x}");
         }
+    }
+    // File systems end a name at 255 bytes.
+    if safe.len() > LONGEST_NAME {
+        safe.truncate(LONGEST_NAME);
+        let _ = write!(safe, "-{}", Digest::of(name).short(12));
     }
     safe
 }
@@ -92,5 +101,7 @@ mod tests {
         assert_eq!(session("x", "4f", "../é/"), "runs/x/4f/_2e._2f_c3_a9_2f/index.html");
         assert_ne!(word("a_2f"), word("a/"));
         assert_eq!(word(""), "");
+        let (long, other) = ("x".repeat(300), format!("{}y", "x".repeat(299)));
+        assert!(word(&long).len() < 100 && word(&long) != word(&other));
     }
 }

@@ -415,8 +415,9 @@ impl<'a> Resolver<'a> {
             _ => "no interval".to_owned(),
         };
         let at = words::at_level(study.question.axis, &found.condition.level.0);
+        let tier = if found.outcome == Found::Foreign { " (foreign)" } else { "" };
         Ok(Number {
-            text: words::value(metric, mean),
+            text: format!("{}{tier}", words::value(metric, mean)),
             told: format!(
                 "{metric} of {arm} at {at}: {}, {interval}, n = {} blocks, {}; to compare arms read the ratio",
                 words::value(metric, mean),
@@ -424,7 +425,7 @@ impl<'a> Resolver<'a> {
                 words::spelled(found)
             ),
             href: relative(self.page, to),
-            kind: words::spelled(found).to_owned(),
+            kind: view::class(words::spelled(found)),
         })
     }
 
@@ -505,7 +506,8 @@ impl<'a> Resolver<'a> {
             help: Some("absent is not zero".to_owned()),
         })?;
         let told = format!("{about}: {}, no interval, n = 1 run, no verdict", words::value(metric, value));
-        Ok(Number { text: words::value(metric, value), told, href, kind: "single".to_owned() })
+        let tier = if record.tier == Tier::Foreign { " (foreign)" } else { "" };
+        Ok(Number { text: format!("{}{tier}", words::value(metric, value)), told, href, kind: "single".to_owned() })
     }
 
     fn reference(&self, target: &ExperimentTarget, name: &str) -> Result<Number, Wrong> {

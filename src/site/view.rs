@@ -155,9 +155,17 @@ pub(super) fn number(found: &ConditionFinding, from: &str, to: &str) -> Number {
     let place = format!("{} of {} at {}", found.condition.metric, found.condition.treatment, found.condition.level);
     let (text, told) = match &found.effect {
         Some(effect) => (sentence::change(effect), format!("{place}: {}", sentence::behind_effect(effect, verdict))),
+        None if found.outcome == Outcome::Foreign => {
+            (verdict.to_owned(), format!("{place}: measured elsewhere, so there is no ratio and no verdict"))
+        }
         None => (verdict.to_owned(), format!("{place}: {verdict}, so there is no number; {}", why(&found.reasons))),
     };
-    Number { text, told, href: relative(from, to), kind: verdict.to_owned() }
+    Number { text, told, href: relative(from, to), kind: class(verdict) }
+}
+
+/// Returns a word as a class of the style.
+pub(super) fn class(word: &str) -> String {
+    word.replace(' ', "-")
 }
 
 /// Returns the names of what refuses.
@@ -184,7 +192,7 @@ pub(super) fn tables(study: &Study, from: &str, metric: Option<Metric>) -> Vec<F
 
 fn family(study: &Study, from: &str, conditions: &[ConditionFinding]) -> Family {
     let first = &conditions[0].condition;
-    let has_numbers = conditions.iter().any(|found| found.effect.is_some());
+    let has_numbers = conditions.iter().any(|found| found.effect.is_some() || found.outcome == Outcome::Foreign);
     let mut notes = Notes::default();
     let rows = conditions.iter().map(|found| row(study, from, found, &mut notes)).collect();
     let notes = if has_numbers {
@@ -239,20 +247,19 @@ fn row(study: &Study, from: &str, found: &ConditionFinding, notes: &mut Notes) -
         || place::condition(&study.name, &study.edition, condition),
         |(name, _)| place::claim(&study.name, &study.edition, name),
     );
-    let numbers = found.effect.as_ref().zip(found.means);
     let cell = |text: Option<String>| text.unwrap_or_default();
     let verdict = word(found);
     Row {
         anchor: place::anchor(condition),
         level: condition.level.to_string(),
-        control: numbers.map_or("-".to_owned(), |(_, (control, _))| progress::significant(control)),
-        treatment: numbers.map_or("-".to_owned(), |(_, (_, treatment))| progress::significant(treatment)),
+        control: found.means.map_or("-".to_owned(), |(control, _)| progress::significant(control)),
+        treatment: found.means.map_or("-".to_owned(), |(_, treatment)| progress::significant(treatment)),
         ratio: found.effect.is_some().then(|| number(found, from, &to)),
         interval: cell(found.effect.as_ref().map(sentence::interval)),
         p: cell(found.effect.as_ref().and_then(|effect| effect.p_holm).map(p_text)),
         n: cell(found.effect.as_ref().map(|effect| effect.blocks.to_string())),
         verdict: verdict.to_owned(),
-        kind: sentence::spelled(found).to_owned(),
+        kind: class(sentence::spelled(found)),
         notes: if found.effect.is_some() || found.outcome != Outcome::Refused {
             notes.numbers(&found.reasons)
         } else {
