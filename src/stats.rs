@@ -22,7 +22,7 @@ mod sample;
 mod tests;
 
 pub use components::{
-    Component, OrderEffect, Repeats, mean_interval, optimal_repeats, order_effect, variance_components,
+    Component, MeanInterval, OrderEffect, Repeats, mean_interval, optimal_repeats, order_effect, variance_components,
     without_block_means,
 };
 pub use multiplicity::{benjamini_hochberg, holm};

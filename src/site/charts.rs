@@ -114,8 +114,8 @@ fn throughput(study: &Study, metric: Metric, found: &[&ConditionFinding], id: St
 }
 
 fn whiskers(found: &ConditionFinding, values: &[f64]) -> Option<(f64, f64)> {
-    let (_, low, high) = stats::mean_interval(values, stats::CONFIDENCE).ok()?;
-    (found.outcome != Outcome::Foreign).then_some((low, high))
+    let of_mean = stats::mean_interval(values, stats::CONFIDENCE).ok()?;
+    (found.outcome != Outcome::Foreign).then_some((of_mean.low, of_mean.high))
 }
 
 fn effect<'f>(

@@ -409,8 +409,8 @@ impl<'a> Resolver<'a> {
         let metric = found.condition.metric;
         let Ok(mean) = stats::mean(&values) else { return Ok(view::number(found, self.page, to)) };
         let interval = match stats::mean_interval(&values, stats::CONFIDENCE) {
-            Ok((_, low, high)) if found.outcome != Found::Foreign => {
-                format!("95 % interval {} to {}", words::value(metric, low), words::value(metric, high))
+            Ok(of_mean) if found.outcome != Found::Foreign => {
+                format!("95 % interval {} to {}", words::value(metric, of_mean.low), words::value(metric, of_mean.high))
             }
             _ => "no interval".to_owned(),
         };

@@ -168,11 +168,22 @@ pub fn without_block_means(values: &[f64], per_block: usize) -> Result<Vec<f64>,
     Ok(residuals.collect())
 }
 
-/// Returns (low, mean, high): the t interval of the mean of independent units, such as launch means.
-pub fn mean_interval(values: &[f64], confidence: f64) -> Result<(f64, f64, f64), StatisticsError> {
+/// A mean and the ends of its interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MeanInterval {
+    /// Lower end.
+    pub low: f64,
+    /// The mean.
+    pub mean: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// Returns the t interval of the mean of independent units, such as launch means.
+pub fn mean_interval(values: &[f64], confidence: f64) -> Result<MeanInterval, StatisticsError> {
     at_least(2, values)?;
     let moments = Moments::of(values.iter().copied());
     let half = t_upper_quantile(tail_of(confidence)?, moments.n as f64 - 1.0) * moments.standard_error();
     in_range(&[moments.mean, half])?;
-    Ok((moments.mean - half, moments.mean, moments.mean + half))
+    Ok(MeanInterval { low: moments.mean - half, mean: moments.mean, high: moments.mean + half })
 }

@@ -109,7 +109,7 @@ fn v3_components_of_variance() {
         printed(found, wanted, 1e-5);
     }
     let launches: Vec<f64> = twelve.chunks(4).map(|launch| mean(launch).expect("a mean")).collect();
-    let (low, middle, high) = mean_interval(&launches, CONFIDENCE).expect("an interval");
+    let MeanInterval { low, mean: middle, high } = mean_interval(&launches, CONFIDENCE).expect("an interval");
     assert_eq!(middle, 6.5);
     printed((high - low) / 2.0, 4.68871, 1e-5);
     let eighteen = [3.0, 4.0, 3.0, 1.2, 3.1, 3.0, 0.2, 1.0, 1.5, 1.0, 2.0, 3.0];
@@ -138,10 +138,10 @@ fn v3d_passes_of_six_launches() {
     printed(100.0 * components[0].variance().sqrt() / middle, 0.107, 1e-3);
     printed(100.0 * components[1].variance().sqrt() / middle, 0.726, 1e-3);
     let launches: Vec<f64> = values.chunks(3).map(|launch| mean(launch).expect("a mean")).collect();
-    let (low, _, high) = mean_interval(&launches, CONFIDENCE).expect("an interval");
+    let MeanInterval { low, high, .. } = mean_interval(&launches, CONFIDENCE).expect("an interval");
     printed(low, 4969.05, 1e-2);
     printed(high, 5045.61, 1e-2);
-    let (low, _, high) = mean_interval(&values, CONFIDENCE).expect("the pooled, wrong one");
+    let MeanInterval { low, high, .. } = mean_interval(&values, CONFIDENCE).expect("the pooled, wrong one");
     printed(low, 4990.15, 1e-2);
     printed(high, 5024.52, 1e-2);
     let repeats = optimal_repeats(&components, &[60.0, 240.0]).expect("repeats")[0].expect("a number");
@@ -269,7 +269,7 @@ fn v11_outliers_and_modes() {
 fn v13_order_effect() {
     let d = [0.021, 0.009, 0.019, 0.008, 0.022, 0.010];
     let first = [true, false, true, false, true, false];
-    let (low, naive, high) = mean_interval(&d, CONFIDENCE).expect("naive");
+    let MeanInterval { low, mean: naive, high } = mean_interval(&d, CONFIDENCE).expect("naive");
     printed(100.0 * naive, 1.4833, 1e-4);
     printed(50.0 * (high - low), 0.6815, 1e-4);
     let found = order_effect(&d, &first, CONFIDENCE).expect("an order effect");
@@ -298,10 +298,10 @@ fn v14_noise_floor() {
 fn v19_overlapping_intervals_are_no_test() {
     let (x, y) = ([150.0, 152.0, 148.0, 155.0, 151.0], [154.0, 157.0, 153.0, 158.0, 155.0]);
     let interval = |values: &[f64]| mean_interval(values, CONFIDENCE).expect("an interval");
-    printed(interval(&x).0, 147.99, 1e-2);
-    printed(interval(&x).2, 154.41, 1e-2);
-    printed(interval(&y).0, 152.83, 1e-2);
-    assert!(interval(&x).2 > interval(&y).0);
+    printed(interval(&x).low, 147.99, 1e-2);
+    printed(interval(&x).high, 154.41, 1e-2);
+    printed(interval(&y).low, 152.83, 1e-2);
+    assert!(interval(&x).high > interval(&y).low);
     printed(welch_p(&x, &y), 0.0232, 1e-4);
 }
 
