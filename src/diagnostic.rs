@@ -181,8 +181,14 @@ pub fn printable_lines(text: &str) -> String {
 
 /// Returns the candidate that a person most likely meant by `found`, if one is close.
 pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // 0.8 accepts one or two slips in words of our lengths, and nothing between unrelated keys.
-    let close = |candidate: &&str| strsim::jaro_winkler(&found.to_lowercase(), &candidate.to_lowercase());
+    // 0.8 accepts one or two slips in words of our lengths, and nothing between unrelated keys. In words of three or four letters
+    // one slip weighs more than that.
+    let close = |candidate: &&str| {
+        let (found, candidate) = (found.to_lowercase(), candidate.to_lowercase());
+        let similarity = strsim::jaro_winkler(&found, &candidate);
+        let one_slip = found.chars().count() >= 3 && strsim::damerau_levenshtein(&found, &candidate) <= 1;
+        if one_slip { similarity.max(0.8) } else { similarity }
+    };
     candidates
         .into_iter()
         .map(|candidate| (close(&candidate), candidate))
@@ -235,6 +241,7 @@ mod tests {
         assert_eq!(did_you_mean("repeat", ["repeats", "passes"]), Some("repeats"));
         assert_eq!(did_you_mean("SGLANG_OEA_KO", ["SGLANG_OEA_K0"]), Some("SGLANG_OEA_K0"));
         assert_eq!(did_you_mean("zzz", ["repeats", "passes"]), None);
+        assert_eq!(did_you_mean("oae", ["aa", "oea"]), Some("oea"));
         assert_eq!(did_you_mean("", []), None);
     }
 }

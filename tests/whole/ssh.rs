@@ -97,6 +97,26 @@ fn an_experiment_as_a_user_with_fish_gives_the_cells_of_a_local_one() {
     run(&lab).success().does_not_say("launches finished; 0");
 }
 
+#[test]
+fn setup_runs_there_and_doctor_looks_there() {
+    let Some(bed) = Bed::start() else { return };
+    let user = bed.user("/usr/bin/fish", "h h", "");
+    let lab = bed.lab(&tiny(), &user);
+    let hosts = fs::read_to_string(lab.path("labbook.yaml")).expect("hosts");
+    let with = |setup: &str| lab.write("labbook.yaml", &hosts.replace(" }\n", &format!(", setup: \"{setup}\" }}\n")));
+    with("echo about to fail; false");
+    look(&lab).fails(5).says("`setup:` of host `there` ended with code 1").says("about to fail");
+    with("export SITE='a  b'");
+    look(&lab).success();
+    assert_whole(&lab, &bed, "h h", &only_folder(&bed, "h h"));
+    let facts = lab.run(&["show", "tiny", "--format", "json"]).success().json();
+    let id = facts[0]["id"].as_str().expect("a run").to_owned();
+    lab.run(&["show", &id]).success().says("server.env.SITE");
+    let told = lab.run(&["doctor", "there", "--format", "json"]).success().json();
+    assert_eq!((&told["via"], &told["ready"]), (&"ssh".into(), &true.into()), "{told:#}");
+    lab.run(&["doctor", "there"]).success().says("1 of a spec, 0 stale");
+}
+
 /// One launch over SSH: installs, uploads, queues, starts, reads, fetches.
 fn account(shell: &str, home: &str, bashrc: &str) {
     let Some(bed) = Bed::start() else { return };
