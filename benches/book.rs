@@ -1,6 +1,7 @@
 //! How long the shipped book takes to build, against bare mdBook on the same chapters and `sha256sum` on the same files; and how
 //! long a thousand more runs take. Ratios and differences within one run: `cargo bench --bench book`.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -113,7 +114,7 @@ fn same_chapters(site: &Path, folder: &Path) -> usize {
         let path = folder.join("src").join(page.with_extension("md"));
         fs::create_dir_all(path.parent().expect("a folder")).expect("made");
         fs::write(&path, format!("<div>\n{}\n</div>\n", content.trim())).expect("written");
-        summary.push_str(&format!("- [{count}]({})\n", page.with_extension("md").display()));
+        let _ = writeln!(summary, "- [{count}]({})", page.with_extension("md").display());
         count += 1;
     }
     fs::write(folder.join("src/SUMMARY.md"), summary).expect("written");
