@@ -143,11 +143,21 @@ fn of_broken(destination: &Destination, broken: Broken) -> HostError {
     failed(destination, broken.trouble, broken.said)
 }
 
-/// Splits a line with a number, so many bytes, and the rest.
-fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    let size: usize = std::str::from_utf8(&bytes[..end]).ok()?.trim().parse().ok()?;
-    bytes[end + 1..].split_at_checked(size)
+/// Splits so many lines with a number each, and then so many bytes each.
+fn counted(answer: &[u8], files: usize) -> Option<Vec<Vec<u8>>> {
+    let (mut rest, mut sizes) = (answer, Vec::new());
+    for _ in 0..files {
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        sizes.push(std::str::from_utf8(&rest[..end]).ok()?.trim().parse().ok()?);
+        rest = &rest[end + 1..];
+    }
+    let mut contents = Vec::new();
+    for size in sizes {
+        let (content, after) = rest.split_at_checked(size)?;
+        contents.push(content.to_vec());
+        rest = after;
+    }
+    rest.is_empty().then_some(contents)
 }
 
 /// The words of the kernel and of Rust for one kind of machine.
@@ -250,16 +260,8 @@ impl Host for Ssh {
     fn read_all(&self, paths: &[PathBuf]) -> Result<Vec<Vec<u8>>, HostError> {
         let call = paths.iter().fold(Call::new("act_read_all"), Call::arg);
         let answer = self.ask("read files", &call)?;
-        let mut rest = answer.as_slice();
-        let mut read = Vec::new();
-        for path in paths {
-            let Some((content, after)) = counted(rest) else {
-                return Err(self.failed(Trouble::Content, format!("{}: fewer bytes than announced", path.display())));
-            };
-            read.push(content.to_vec());
-            rest = after;
-        }
-        Ok(read)
+        counted(&answer, paths.len())
+            .ok_or_else(|| self.failed(Trouble::Content, "not as many bytes as it announced".to_owned()))
     }
 
     fn list(&self, folder: &Path) -> Result<Vec<String>, HostError> {
@@ -303,11 +305,11 @@ mod tests {
 
     #[test]
     fn counted_bytes_are_whole_or_nothing() {
-        for nothing in [&b""[..], b"3", b"x\nabc", b"3\nab", b"-1\n"] {
-            assert!(counted(nothing).is_none(), "{nothing:?}");
+        for nothing in [&b""[..], b"3", b"x\nabc", b"3\nab", b"3\nabcd", b"-1\n"] {
+            assert!(counted(nothing, 1).is_none(), "{nothing:?}");
         }
-        assert_eq!(counted(b" 3\na\nb0\n"), Some((&b"a\nb"[..], &b"0\n"[..])));
-        assert_eq!(counted(b"0\n"), Some((&b""[..], &b""[..])));
+        assert_eq!(counted(b"", 0), Some(Vec::new()));
+        assert_eq!(counted(b"3\n0\n1\na\nbc", 3), Some(vec![b"a\nb".to_vec(), Vec::new(), b"c".to_vec()]));
     }
 
     #[test]

@@ -8,7 +8,7 @@ export PATH LC_ALL && unset CDPATH && umask 077
 needs() { for tool; do command -v "$tool" >/dev/null 2>&1 || echo "$tool"; done; }
 act_hello() { # seconds since boot, system, machine, what is missing, home
     [ -r /proc/uptime ] && read -r up _ </proc/uptime && [ -r /proc/sys/kernel/random/boot_id ] || up=0
-    missing=$(needs awk cat cmp cut date df env find grep head id ln ls mkdir mv od paste readlink rm sed setsid sha256sum sort stat tail tar timeout tr wc)
+    missing=$(needs awk cat cmp cut date df env find grep id ln ls mkdir mv od paste readlink rm sed setsid sha256sum sort stat tail tar timeout tr)
     command -v curl >/dev/null 2>&1 || command -v python3 >/dev/null 2>&1 || missing="$missing curl"
     printf '%s\n' "$up" "$(uname -s)" "$(uname -m)" "$(printf %s "$missing" | tr '\n' ' ')" "${HOME:-}"
 }
@@ -57,11 +57,9 @@ act_withdraw() { rm -f "$1/stop"; }
 act_read() { # FILE FROM: its bytes from this one on, counted from 1
     [ ! -f "$1" ] || tail -c "+$2" "$1" || [ ! -f "$1" ]
 }
-act_read_all() { # FILE…: of each the number of its bytes on a line, and its bytes
-    for file; do
-        size=0 && [ ! -f "$file" ] || size=$(wc -c <"$file") || return
-        printf '%s\n' "$size" && { [ "$size" -eq 0 ] || head -c "$size" "$file"; } || return
-    done
+act_read_all() { # FILE…: the number of bytes of each, on a line each; then the bytes of all. Few forks: a trial may be running
+    for file; do [ -f "$file" ] || file=/dev/null; shift && set -- "$@" "$file"; done
+    stat -Lc %s "$@" && cat "$@"
 }
 act_list() { # FOLDER: the names in it, each with a NUL behind
     [ -d "$1" ] && cd "$1" || return 0

@@ -471,6 +471,8 @@ mod tests {
             text.push_str(&framed(&Call::new("act_read").arg(&file).arg("2"), "one", Some(u64::from(u32::MAX)), false));
             text.push_str(&framed(&Call::new("act_read").arg(&file).arg("x"), "two", None, false));
             text.push_str(&framed(&Call::new("act_read").arg(&file).arg("1"), "three", Some(0), false));
+            let call = Call::new("act_read_all").arg(root.path()).arg(&file).arg(&file);
+            text.push_str(&framed(&call, "four", None, false));
             child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("written");
             let output = child.wait_with_output().expect("ended");
             let told = String::from_utf8_lossy(&output.stdout);
@@ -480,6 +482,8 @@ mod tests {
             );
             assert!(!told.contains("labbook-end-two 0") && told.contains("labbook-end-two "), "{shell}: {told}");
             assert!(told.contains("\nlabbook-start-three\n\nlabbook-end-three late\n"), "{shell}: {told}");
+            let several = "\nlabbook-start-four\n0\n8\n8\n\0binary\n\0binary\n\nlabbook-end-four 0\n";
+            assert!(told.contains(several), "{shell}: {told}");
             assert!(output.stderr.is_empty(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
         }
     }
