@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::SystemTime;
 
 use regex::Regex;
 
 use super::lab::Lab;
 use super::tiny::{self, Tiny};
+use crate::scripts::{find, skipped};
 
 /// Makes a lab with the results of this repository, and one chapter.
 fn shipped(chapter: &str) -> Lab {
@@ -140,6 +142,50 @@ fn every_link_resolves_and_a_second_build_changes_nothing() {
     for (path, bytes) in &before {
         let is_raw = path.starts_with("raw");
         assert!(is_raw || !String::from_utf8_lossy(bytes).contains(&machine), "{} names this machine", path.display());
+    }
+}
+
+#[test]
+fn the_book_of_this_repository_builds_and_a_browser_finds_no_fault_in_it() {
+    let lab = Lab::empty();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for name in ["results", "experiments", "book", "imports"] {
+        std::os::unix::fs::symlink(here.join(name), lab.path(name)).expect("a link");
+    }
+    lab.write("labbook.yaml", &fs::read_to_string(here.join("labbook.yaml")).expect("a lab"));
+    lab.run(&["build"]).success();
+    // Under a path of its own, since a site may stand anywhere.
+    let site = lab.path("pages/of a lab");
+    fs::create_dir_all(lab.path("pages")).expect("a folder");
+    fs::rename(lab.path("site"), &site).expect("moved");
+    assert!(walk(&site) > 1000);
+    let Some(chromium) = find("chromium") else {
+        return skipped("no browser on this machine (Debian package chromium)");
+    };
+    let mut kinds: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
+    for page in pages(&site).into_keys() {
+        // One of each kind: the depth of a page and the first folder say which.
+        let kind = Path::new(page.iter().next().unwrap_or_default()).join(page.iter().count().to_string());
+        kinds.entry(kind).or_insert(page);
+    }
+    assert!(kinds.len() >= 6, "{kinds:?}");
+    for page in kinds.values() {
+        let address = format!("file://{}", site.join(page).display().to_string().replace(' ', "%20"));
+        let told = Command::new(&chromium)
+            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+            .args(["--enable-logging=stderr", "--dump-dom"])
+            .arg(format!("--user-data-dir={}", lab.path("browser").display()))
+            .arg(&address)
+            .output()
+            .expect("it starts");
+        let document = String::from_utf8_lossy(&told.stdout);
+        assert!(document.contains("</html>"), "{address}: {document}");
+        let faults: Vec<String> = String::from_utf8_lossy(&told.stderr)
+            .lines()
+            .filter(|line| line.contains("CONSOLE") || line.contains("ERR_"))
+            .map(str::to_owned)
+            .collect();
+        assert!(faults.is_empty(), "{address}: {faults:?}");
     }
 }
 
