@@ -7,7 +7,13 @@ set -eu
 labbook=$(realpath "${1:-target/release/labbook}") trials=${2:-10} rounds=${3:-3}
 lab=$(mktemp -d)
 sshd=''
-trap '[ -z "$sshd" ] || kill "$sshd" 2>/dev/null; rm -rf "$lab"' EXIT
+ended() {
+    for socket in "$lab"/labbook/*.sock; do [ ! -S "$socket" ] || ssh -S "$socket" -O exit there 2>/dev/null || :; done
+    [ -z "$sshd" ] || kill "$sshd" 2>/dev/null
+    rm -rf "$lab"
+}
+trap ended EXIT
+trap 'exit 143' INT TERM
 cd "$lab"
 export LABBOOK_LEASE_DIR="$lab" XDG_RUNTIME_DIR="$lab"
 [ "$(id -u)" != 0 ] || mkdir -p /run/sshd
@@ -81,6 +87,6 @@ sort -k1,1 -k2,2n timings | awk -v few="$trials" -v more="$more" -v rounds="$rou
     function slope(host) { return (wall[host "-" more] - wall[host "-" few]) / (2 * (more - few)) }
     END {
         printf "medians of %d rounds of 2 sessions with %d and %d trials\n", rounds, few, more
-        printf "a trial more in a run: local %.1f ms, over ssh %.1f ms: +%.1f ms\n", slope("local"), slope("there"), slope("there") - slope("local")
+        printf "a trial more in a run: local %.1f ms, over ssh %.1f ms: %+.1f ms\n", slope("local"), slope("there"), slope("there") - slope("local")
         printf "a trial inside a session: local %.1f ms, over ssh %.1f ms\n", inside["local-" more], inside["there-" more]
         printf "a run of %d trials: local %.1f s, over ssh %.1f s\n", 2 * few, wall["local-" few] / 1000, wall["there-" few] / 1000 }'
