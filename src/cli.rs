@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::diagnostic::{Diagnostics, Style};
+use crate::report::progress::folded;
 
 mod bookkeeper;
 mod build;
@@ -301,12 +302,12 @@ impl Failure {
     }
 
     fn render(&self) -> String {
-        let mut text = format!("error: {}\n", self.what);
-        for cause in &self.causes {
-            let _ = writeln!(text, "  caused by: {cause}");
-        }
-        for hint in &self.hints {
-            let _ = writeln!(text, "help: {hint}");
+        let labelled = std::iter::once(format!("error: {}", self.what))
+            .chain(self.causes.iter().map(|cause| format!("  caused by: {cause}")))
+            .chain(self.hints.iter().map(|hint| format!("help: {hint}")));
+        let mut text = String::new();
+        for line in labelled.flat_map(|part| part.lines().map(str::to_owned).collect::<Vec<_>>()) {
+            let _ = writeln!(text, "{}", folded(&line, "  "));
         }
         text
     }

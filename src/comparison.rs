@@ -132,6 +132,9 @@ pub struct Context {
     pub consequences: Vec<Difference>,
     /// Facts that must agree where they are known, and that neither arm observed.
     pub unobserved: Vec<String>,
+    /// Facts that agree in each block and differ between blocks: another day, boot or driver. A paired ratio bears that; a reader
+    /// has to know.
+    pub between_blocks: Vec<String>,
 }
 
 /// Two arms' runs at one condition, paired by block, that passed the check.
@@ -167,6 +170,7 @@ impl Comparison {
         for block in &blocks {
             foreign |= block.runs().any(|run| run.tier == Tier::Foreign);
             check.pairs(block, &mut shared);
+            check.between(blocks.first(), block);
             let left = check.valid(block, &duplicates);
             if let Some(value) = check.value(block, &left) {
                 values.push(value);
@@ -250,6 +254,18 @@ impl<'a> Check<'a> {
                 match shared {
                     None => *shared = Some(run.facts.clone()),
                     Some(shared) => shared.keep_equal(&run.facts),
+                }
+            }
+        }
+    }
+
+    /// Notes what the control of a block does not share with that of the first block.
+    fn between(&mut self, first: Option<&Block<'a>>, block: &Block<'a>) {
+        let pairs = first.into_iter().flat_map(Block::pairs).zip(block.pairs());
+        for ((one, _), (other, _)) in pairs.filter(|((one, _), (other, _))| one.pass == other.pass) {
+            for key in facts::moved(one, other) {
+                if !self.context.between_blocks.contains(&key) {
+                    self.context.between_blocks.push(key);
                 }
             }
         }

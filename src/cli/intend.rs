@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::open::{Opened, open, read_spec};
+use super::open::{Opened, check_hosts, open, read_spec};
 use super::{Answer, Exit, Failure, Format, Terminal};
 use crate::client::Place;
 use crate::comparison::{BlockValue, Comparison, Condition};
@@ -40,7 +40,7 @@ pub(super) fn check(terminal: &mut Terminal, specs: &[PathBuf], resolved: bool) 
     }
     let mut exit = Exit::Done;
     for path in specs {
-        match read_spec(terminal, path) {
+        match read_spec(terminal, path).and_then(|(spec, text)| check_hosts(path, &spec).map(|()| (spec, text))) {
             Ok((spec, _)) if resolved => write!(terminal.out, "{}", spec.resolved_yaml())?,
             Ok((spec, _)) => writeln!(terminal.out, "{}", printable_lines(report::plan::check(&spec).trim_end()))?,
             // One wrong spec does not hide the next.
@@ -58,6 +58,7 @@ pub(super) fn check(terminal: &mut Terminal, specs: &[PathBuf], resolved: bool) 
 pub(super) fn plan(terminal: &mut Terminal, path: &Path, commands: bool, format: Format) -> Answer {
     let opened = open(terminal, path)?;
     let spec = &opened.spec;
+    check_hosts(path, spec)?;
     let plan = plan::plan(spec);
     let (timings, spread) = known_from_before(&opened);
     let cost = plan::cost(spec, &plan.sessions, &timings);

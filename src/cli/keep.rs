@@ -149,6 +149,16 @@ pub(super) fn find(store: &Store, prefix: &str) -> Result<(Edition, SealedRun), 
         let mut failure =
             Failure::new(Exit::Usage, format!("`{}` is no experiment with results and no run id", printable(prefix)));
         let names = store.experiments().unwrap_or_default();
+        let experiment = prefix.split('@').next().unwrap_or(prefix);
+        if crate::import::editions(&store.results()).is_ok_and(|found| found.iter().any(|(name, _)| name == experiment))
+        {
+            failure =
+                Failure::new(Exit::Usage, format!("`{}` was imported, and has no runs of ours", printable(prefix)));
+            return Err(failure.hint(format!(
+                "`labbook compare {0}` judges it; what came in stands in results/{experiment}/",
+                printable(prefix)
+            )));
+        }
         failure.hints.push(match crate::diagnostic::did_you_mean(prefix, names.iter().map(String::as_str)) {
             Some(near) => format!("did you mean `{near}`?"),
             None if names.is_empty() => "nothing was run or imported in this lab".to_owned(),

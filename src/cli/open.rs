@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::{Exit, Failure, Terminal, Trouble};
-use crate::diagnostic::{Diagnostics, printable};
+use crate::diagnostic::{Diagnostics, did_you_mean, printable};
 use crate::spec::{self, Lab, Spec};
 use crate::store::{Edition, Store};
 use crate::yaml;
@@ -46,12 +46,27 @@ pub(super) fn open_all(terminal: &mut Terminal, path: Option<&Path>) -> Result<V
     let root = lab_folder(Path::new("."))?;
     let mut opened = Vec::new();
     for path in specs_of(&root)? {
-        let one = open(terminal, &path)?;
-        if one.edition.exists() {
-            opened.push(one);
+        match open(terminal, &path) {
+            Ok(one) if one.edition.exists() => opened.push(one),
+            Ok(_) => {}
+            // One wrong spec does not hide the others.
+            Err(Trouble::Text(diagnostics)) => writeln!(terminal.err, "{}\n", diagnostics.render(terminal.style))?,
+            Err(other) => return Err(other),
         }
     }
     Ok(opened)
+}
+
+/// Demands that the lab of a spec, where it has one, names its hosts.
+pub(super) fn check_hosts(path: &Path, spec: &Spec) -> Result<(), Trouble> {
+    let Ok(root) = lab_folder(&folder_of(path)) else { return Ok(()) };
+    let lab = read_lab(&root)?;
+    let Some(name) = spec.hosts.iter().find(|name| !lab.hosts.contains_key(*name)) else { return Ok(()) };
+    let known: Vec<&str> = lab.hosts.keys().map(String::as_str).collect();
+    let hint = did_you_mean(name, known.iter().copied())
+        .map_or_else(|| format!("the hosts are {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
+    let what = format!("host `{name}` of `{}` is not in labbook.yaml", path.display());
+    Err(Failure::new(Exit::Usage, what).hint(hint).into())
 }
 
 /// Returns the specs of a lab, by name.

@@ -351,6 +351,21 @@ fn is_entailed(question: &Question, key: &str) -> bool {
     class_of(key) == Class::Output && question.entails.iter().any(|pattern| matches(pattern, key))
 }
 
+/// Returns the facts that two runs of one arm would have to share in a block, that both know, and that differ.
+pub(super) fn moved(one: &Record, other: &Record) -> Vec<String> {
+    let differs = |(key, value): (&FactKey, &FactValue)| {
+        let tolerance = match policy_of(key.as_str()) {
+            Policy::Recorded => return None,
+            Policy::Near(tolerance) => tolerance,
+            Policy::Equal | Policy::Must(_) => 0.0,
+        };
+        let found = other.facts.get(key.as_str())?;
+        let moved = is_noise(key.as_str()).is_none() && !agree(value, found, tolerance);
+        moved.then(|| key.to_string())
+    };
+    one.facts.iter().filter_map(differs).collect()
+}
+
 fn agree(one: &FactValue, two: &FactValue, tolerance: f64) -> bool {
     match (one.number(), two.number()) {
         (Some(one), Some(two)) if tolerance > 0.0 => (one - two).abs() <= tolerance * one.abs().min(two.abs()),

@@ -142,11 +142,13 @@ pub(crate) fn joined(shared: &Fingerprint, keys: &[&str]) -> Option<String> {
 fn differences(page: &mut Page, conditions: &[ConditionFinding]) {
     let mut consequences: Vec<&str> = Vec::new();
     let mut unobserved: Vec<&str> = Vec::new();
+    let mut between: Vec<&str> = Vec::new();
     for found in conditions {
+        between.extend(found.context.between_blocks.iter().map(String::as_str));
         consequences.extend(found.context.consequences.iter().map(|difference| difference.key.as_str()));
         unobserved.extend(found.context.unobserved.iter().map(String::as_str));
     }
-    for keys in [&mut consequences, &mut unobserved] {
+    for keys in [&mut consequences, &mut unobserved, &mut between] {
         keys.sort_unstable();
         keys.dedup();
     }
@@ -156,6 +158,9 @@ fn differences(page: &mut Page, conditions: &[ConditionFinding]) {
     }
     if !confounded && !conditions.is_empty() && conditions.iter().all(|found| found.outcome != Outcome::Foreign) {
         page.line("other observed differences: none");
+    }
+    if !between.is_empty() {
+        page.wrapped(&format!("the same in both arms, another from block to block: {}", between.join(", ")), "  ");
     }
     if !unobserved.is_empty() {
         page.wrapped(&format!("not observed in either arm: {}", unobserved.join(", ")), "  ");
@@ -458,7 +463,8 @@ fn footer(page: &mut Page, question: &Question, findings: &Findings) {
         };
         page.wrapped(&floor, "  ");
         page.wrapped(
-            "the means are for context: read the ratio, which is paired by block; p is adjusted for the planned levels (Holm)",
+            "the means are for context: read the ratio, which is paired by block. p is adjusted for the planned levels (Holm), the \
+             interval is not, and a verdict follows p; the headline is one number and needs no adjustment",
             "  ",
         );
     }

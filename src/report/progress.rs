@@ -61,7 +61,42 @@ pub fn line(event: &Event) -> Option<String> {
             ("Summary", format!("{} {launches}; {complete_blocks} of {blocks} blocks complete", bracketed(*seconds)))
         }
     };
-    Some(format!("{word:>12} {rest}"))
+    Some(lines_of(&format!("{word:>12} {rest}")))
+}
+
+/// Breaks what is longer than a line of 80 columns, at blanks, and aligns the rest with the first word behind the label.
+fn lines_of(text: &str) -> String {
+    let broken = text.lines().map(|line| {
+        // The tail of a log keeps its lines, and its mark in front.
+        if line.trim_start().starts_with("| ") { line.to_owned() } else { folded(line, "             ") }
+    });
+    broken.collect::<Vec<_>>().join("\n")
+}
+
+/// Folds one line at blanks to 80 columns; further lines begin with `indent`. A word that is longer stays whole.
+pub fn folded(line: &str, indent: &str) -> String {
+    const WIDTH: usize = 80;
+    if line.chars().count() <= WIDTH {
+        return line.to_owned();
+    }
+    let start = line.len() - line.trim_start_matches(' ').len();
+    let (mut text, mut column, mut fresh) = (line[..start].to_owned(), start, true);
+    for word in line[start..].split(' ') {
+        let length = word.chars().count();
+        if !fresh && column + 1 + length > WIDTH {
+            text.push('\n');
+            text.push_str(indent);
+            (column, fresh) = (indent.chars().count(), true);
+        }
+        if !fresh {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
+        fresh = false;
+    }
+    text
 }
 
 /// How far an experiment is.

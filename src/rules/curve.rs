@@ -193,7 +193,7 @@ pub(super) fn too_good(curve: &Curve) -> Vec<(Level, Fault)> {
         .filter(|point| !point.confirmed && (point.ratio() > TOO_GOOD.1 || point.ratio() < TOO_GOOD.0));
     suspect
         .map(|point| {
-            let message = format!("an effect of {:+.1} % needs a second measurement", (point.ratio() - 1.0) * 100.0);
+            let message = "an effect beyond +50 % or -30 % needs a second measurement";
             let help = "run both arms again in blocks, at least an hour later: `labbook run SPEC --more 3`";
             (point.level.clone(), Fault::new(Severity::Claim, message, help))
         })

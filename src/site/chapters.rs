@@ -133,7 +133,7 @@ const STATES: [(ClaimVerdict, &str); 5] = [
     (ClaimVerdict::Refuted, "the runs show the opposite"),
     (ClaimVerdict::Inconclusive, "the runs show neither; more blocks may"),
     (ClaimVerdict::Exploratory, "too few blocks to conclude anything"),
-    (ClaimVerdict::Refused, "there is no right to a verdict, and no number; each says why"),
+    (ClaimVerdict::Refused, "there is no right to a verdict; each says why"),
 ];
 
 fn dashboard(library: &Library) -> Dashboard {

@@ -72,7 +72,7 @@ impl Sound {
 }
 
 /// Does the same to each element on every core, and returns what came out in the order of the elements.
-pub(super) fn in_parallel<T: Sync, R: Send>(elements: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub(super) fn in_parallel<'e, T: Sync, R: Send>(elements: &'e [T], work: impl Fn(&'e T) -> R + Sync) -> Vec<R> {
     let workers = thread::available_parallelism().map_or(1, usize::from).min(elements.len());
     if workers <= 1 {
         return elements.iter().map(work).collect();

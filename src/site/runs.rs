@@ -1,7 +1,7 @@
 //! Session and run pages: plain HTML beside the chapters, and the raw files that they link to.
 //!
-//! Invariant: every file of the record is in the site with the bytes that its digest was taken of, under a name that no browser
-//! runs; a run's page names the digest of each.
+//! Invariant: every file of the record is in the site with the bytes that its digest was taken of, and a run's page names the digest
+//! of each. The many inputs of a word or two stand on the page itself; all others are files, under names that no browser runs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -84,7 +84,9 @@ struct RunLine {
 
 #[derive(Serialize)]
 struct FileLine {
+    /// Where it is; empty where `text` is all of it.
     link: Link,
+    text: Option<String>,
     size: String,
     sha256: String,
 }
@@ -99,6 +101,35 @@ struct Fact {
 /// Which claims a run is evidence of, by its id.
 type Uses = HashMap<Digest, Vec<(String, String)>>;
 
+/// Most bytes of an input that is shown on the page instead of being a file of its own.
+const SHORT_INPUT: u64 = 4096;
+
+/// A session, and those of its files that are shown on its pages.
+struct Shown<'a> {
+    sealed: &'a SealedSession,
+    inputs: BTreeMap<String, String>,
+}
+
+impl<'a> Shown<'a> {
+    /// Reads the short inputs of a session: one argument or variable a file, thousands in a book.
+    fn of(edition: &Edition, sealed: &'a SealedSession) -> Self {
+        let files = edition.files_of(&sealed.session);
+        let lists = sealed.runs.iter().map(|run| &run.run.files).chain([&sealed.session.files]);
+        let short = lists.flatten().filter(|(path, digest)| is_input(path) && digest.size <= SHORT_INPUT);
+        let text = |(path, _): (&String, _)| Some((path.clone(), String::from_utf8(files.sealed(path)?).ok()?));
+        Self { sealed, inputs: short.filter_map(text).filter(|(_, text)| is_plain(text)).collect() }
+    }
+}
+
+fn is_input(path: &str) -> bool {
+    path.split('/').take(2).any(|part| part == "input")
+}
+
+/// Whether a page shows a text with all its bytes: HTML cannot write some characters, and drops a line end that comes first.
+fn is_plain(text: &str) -> bool {
+    !text.starts_with('\n') && text.chars().all(|character| character == '\n' || !character.is_control())
+}
+
 /// Adds all session and run pages, and every raw file, to the site.
 ///
 /// # Errors
@@ -109,8 +140,9 @@ pub(super) fn add(library: &Library, store: &Store, templates: &Templates, tree:
         let uses = uses(study);
         let pages = if let Some(measured) = &study.measured {
             let edition = store.edition(&study.name, &study.edition);
-            raw_files(study, &edition, measured, tree)?;
-            in_parallel(&measured.sessions, |sealed| session_pages(study, sealed, &uses, templates))
+            let shown = in_parallel(&measured.sessions, |sealed| Shown::of(&edition, sealed));
+            raw_files(study, &edition, measured, &shown, tree)?;
+            in_parallel(&shown, |shown| session_pages(study, shown, &uses, templates))
         } else {
             add_folder(study, tree)?;
             in_parallel(&imported_sessions(study), |session| imported_pages(study, session, &uses, templates))
@@ -125,14 +157,20 @@ pub(super) fn add(library: &Library, store: &Store, templates: &Templates, tree:
 }
 
 /// Adds the frozen files, the ledger and the files of every session.
-fn raw_files(study: &Study, edition: &Edition, measured: &Measured, tree: &mut Tree) -> Result<(), TreeError> {
+fn raw_files(
+    study: &Study,
+    edition: &Edition,
+    measured: &Measured,
+    shown: &[Shown],
+    tree: &mut Tree,
+) -> Result<(), TreeError> {
     let at = |path: &str| place::raw(&study.name, &study.edition, path);
     let ledger = super::tree::existing(&study.folder.join("ledger"))?;
     let ledger = ledger.keys().filter(|name| !name.starts_with('.')).map(|name| format!("ledger/{name}"));
     for path in measured.standing.frozen.keys().cloned().chain(ledger) {
         tree.add(at(&path), Content::File(study.folder.join(&path)))?;
     }
-    for sealed in &measured.sessions {
+    for Shown { sealed, inputs } in shown {
         let files = Arc::new(edition.files_of(&sealed.session));
         let folder = &sealed.session.session;
         let mut add = |path: &str| tree.add(at(&format!("{folder}/{path}")), content(&files, path));
@@ -141,7 +179,8 @@ fn raw_files(study: &Study, edition: &Edition, measured: &Measured, tree: &mut T
         let mut paths: Vec<&String> = sealed.session.files.keys().chain(lists).collect();
         paths.sort();
         paths.dedup();
-        paths.into_iter().filter(|path| *path != "session.json").try_for_each(|path| add(path))?;
+        paths.retain(|path| *path != "session.json" && !inputs.contains_key(*path));
+        paths.into_iter().try_for_each(|path| add(path))?;
         sealed.runs.iter().try_for_each(|run| add(&format!("{}/run.json", run.run.trial)))?;
     }
     Ok(())
@@ -186,10 +225,11 @@ fn frame(study: &Study, from: &str, title: &str) -> Frame {
 
 fn session_pages(
     study: &Study,
-    sealed: &SealedSession,
+    shown: &Shown,
     uses: &Uses,
     templates: &Templates,
 ) -> Result<Vec<(String, String)>, TemplateError> {
+    let Shown { sealed, inputs } = shown;
     let session = &sealed.session;
     let page = place::session(&study.name, &study.edition, &session.session);
     let from = page.as_str();
@@ -225,12 +265,12 @@ fn session_pages(
         session: session.session.clone(),
         told,
         runs: runs.collect(),
-        files: file_lines(study, from, &session.session, &session.files),
+        files: file_lines(study, from, &session.session, &session.files, inputs),
         redacted: redacted.join(", "),
     };
     let mut pages = vec![(page.clone(), templates.print("session.html", &view)?)];
     for run in &sealed.runs {
-        pages.push(run_page(study, sealed, run, uses, templates)?);
+        pages.push(run_page(study, shown, run, uses, templates)?);
     }
     Ok(pages)
 }
@@ -245,12 +285,17 @@ fn state(record: &Record) -> String {
     }
 }
 
-fn file_lines(study: &Study, from: &str, session: &str, files: &Files) -> Vec<FileLine> {
+fn file_lines(
+    study: &Study,
+    from: &str,
+    session: &str,
+    files: &Files,
+    inputs: &BTreeMap<String, String>,
+) -> Vec<FileLine> {
+    let place = |path: &str| relative(from, &place::raw(&study.name, &study.edition, &format!("{session}/{path}")));
     let line = |(path, digest): (&String, &crate::run::FileDigest)| FileLine {
-        link: Link {
-            text: path.clone(),
-            href: relative(from, &place::raw(&study.name, &study.edition, &format!("{session}/{path}"))),
-        },
+        text: inputs.get(path).cloned(),
+        link: Link { text: path.clone(), href: if inputs.contains_key(path) { String::new() } else { place(path) } },
         size: digest.size.to_string(),
         sha256: digest.sha256.to_string(),
     };
@@ -259,7 +304,7 @@ fn file_lines(study: &Study, from: &str, session: &str, files: &Files) -> Vec<Fi
 
 fn run_page(
     study: &Study,
-    sealed: &SealedSession,
+    shown: &Shown,
     run: &SealedRun,
     uses: &Uses,
     templates: &Templates,
@@ -275,16 +320,17 @@ fn run_page(
     ];
     told.extend(form.block.map(|block| pair("block", format!("{block}, attempt {}", form.attempt))));
     told.push(pair("trial", form.trial.clone()));
-    told.push(pair("host", sealed.session.host.clone()));
+    told.push(pair("host", shown.sealed.session.host.clone()));
     told.push(pair("folder", format!("results/{}/{}/{}/{}", form.experiment, form.edition, form.session, form.trial)));
     let run_json = format!("{}/run.json", form.trial);
     let raw = place::raw(&study.name, &study.edition, &format!("{}/{run_json}", form.session));
     let mut files = vec![FileLine {
+        text: None,
         link: Link { text: run_json, href: relative(from, &raw) },
         size: String::new(),
         sha256: run.id.to_string(),
     }];
-    files.extend(file_lines(study, from, &form.session, &form.files));
+    files.extend(file_lines(study, from, &form.session, &form.files, &shown.inputs));
     let view = RunView {
         page: frame(study, from, &format!("run {}", run.id.short(8))),
         id: run.id.to_string(),
@@ -376,6 +422,7 @@ fn imported_pages(
     ];
     told.extend(first.and_then(|record| record.block).map(|block| pair("block", block.to_string())));
     let manifest = [("manifest.yaml", "manifest.yaml"), ("import.json", "import.json")].map(|(text, path)| FileLine {
+        text: None,
         link: Link { text: text.to_owned(), href: relative(from, &place::raw(&study.name, &study.edition, path)) },
         size: String::new(),
         sha256: String::new(),
@@ -437,6 +484,7 @@ fn imported_run(
         fired: fired(record, from),
         facts: facts(record, from),
         files: vec![FileLine {
+            text: None,
             link: Link { text: "manifest.yaml".to_owned(), href: relative(from, &raw) },
             size: String::new(),
             sha256: record.result_sha256.map_or(String::new(), |digest| format!("result file {digest}")),

@@ -393,9 +393,7 @@ impl Reading<'_> {
             format!("write the letters small: `{}`", text.to_lowercase())
         } else {
             let what = if hex && text.len() >= 4 { "a short hash" } else { "a tag or a branch" };
-            format!(
-                "{what} may mean another commit later; `labbook resolve` writes the full hash, `git rev-parse {text}` prints it"
-            )
+            format!("{what} may mean another commit later; `git rev-parse {text}^{{commit}}` prints the full hash")
         };
         let label = format!("expected 40 hex digits, found {} characters", text.chars().count());
         self.reader.problem(

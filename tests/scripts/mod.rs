@@ -246,8 +246,13 @@ impl Bed {
 
     /// Pids of the living in the process session of a server of this bed, with or without a nonce.
     fn members(&self) -> Vec<u32> {
-        let servers: HashSet<String> =
-            self.entries().iter().map(|entry| word(&entry.join("out/server.pid"), 0)).collect();
+        // A session that was cut off before its server has no pid, and a process that ends now has no session: nothing equals nothing.
+        let servers: HashSet<String> = self
+            .entries()
+            .iter()
+            .map(|entry| word(&entry.join("out/server.pid"), 0))
+            .filter(|pid| !pid.is_empty())
+            .collect();
         let session = |pid: u32| {
             let stat = read(Path::new(&format!("/proc/{pid}/stat")));
             stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(3).map(str::to_owned)).unwrap_or_default()

@@ -205,6 +205,8 @@ fn a_number_is_three_clicks_from_bytes_that_hash_to_their_run() {
     assert_eq!(runs.len(), 10, "two arms, five blocks: {runs:?}");
     let rows = Regex::new(r#"<tr><td><a href="([^"]+)">[^<]*</a></td><td>\d*</td><td><code>([0-9a-f]{64})</code>"#)
         .expect("a pattern");
+    let inputs = Regex::new(r#"<pre class="lb-input">([^<]*)</pre></td><td>\d*</td><td><code>([0-9a-f]{64})</code>"#)
+        .expect("a pattern");
     for run in runs {
         let run = normal(&Path::new(claim).parent().expect("a folder").join(run));
         let text = fs::read_to_string(site.join(&run)).expect("the run");
@@ -216,7 +218,17 @@ fn a_number_is_three_clicks_from_bytes_that_hash_to_their_run() {
             assert_eq!(hex, found[2], "{}", raw.display());
             checked += 1;
         }
-        assert!(checked > 20, "{checked} files of {}", run.display());
+        assert!(checked > 10, "{checked} files of {}", run.display());
+        let mut shown = 0;
+        for found in inputs.captures_iter(&text) {
+            let input =
+                [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#x27;", "'"), ("&#39;", "'"), ("&amp;", "&")]
+                    .iter()
+                    .fold(found[1].to_owned(), |input, (entity, character)| input.replace(entity, character));
+            assert_eq!(labbook::digest::Digest::of(input.as_bytes()).to_string(), found[2], "{input}");
+            shown += 1;
+        }
+        assert!(shown > 10, "{shown} inputs of {}", run.display());
         assert!(text.contains("server.log"), "the log is among them");
     }
 }
