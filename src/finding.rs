@@ -248,6 +248,9 @@ fn family(
         if let Some(comparison) = comparison {
             verdict::condition(question, comparison, found);
         }
+        if found.outcome == Outcome::Foreign {
+            found.without_numbers();
+        }
         for (name, claim) in question.claims.iter().filter(|(_, claim)| verdict::is_about(claim, found)) {
             claims.insert(name.clone(), verdict::claim(question, claim, comparison, found, (&p_values, at)));
         }
@@ -358,6 +361,17 @@ fn within_arms(control: &[f64], treatment: &[f64]) -> Option<f64> {
 }
 
 impl ConditionFinding {
+    /// Says of each rule what it is about, without the number that it saw: a ratio of foreign numbers would stand there, and what
+    /// would help is not in our hands.
+    fn without_numbers(&mut self) {
+        for reason in &mut self.reasons {
+            if let Some(says) = rules::says(&reason.name) {
+                says.clone_into(&mut reason.message);
+                reason.help.clear();
+            }
+        }
+    }
+
     /// Adds a reason, in the order of severity and name.
     fn note(&mut self, name: &str, severity: Severity, message: String, help: String) {
         let reason = Reason { name: name.to_owned(), severity, blocks: Vec::new(), message, help };

@@ -253,6 +253,9 @@ fn verify_one(folder: &Path, edition: &str, wrong: &mut Vec<String>) -> Result<(
     if manifest.is_none_or(|manifest| manifest.sha256.short(edition.len()) != edition) {
         wrong.push(format!("{}: altered: it is not the record of import {edition}", path.display()));
     }
+    if folder.parent().and_then(Path::file_name).is_none_or(|name| name.to_string_lossy() != receipt.experiment) {
+        wrong.push(format!("{}: an import of `{}`", path.display(), receipt.experiment.escape_debug()));
+    }
     for brought in &receipt.files {
         match same_files(folder, std::slice::from_ref(brought)) {
             Err(ImportError::File { path, trouble }) if trouble.kind() == io::ErrorKind::NotFound => {
@@ -280,7 +283,9 @@ fn folders_of(folder: &Path) -> Result<Vec<String>, ImportError> {
     for entry in entries {
         let entry = entry.map_err(|trouble| file(folder, trouble))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with('.') && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let is_ours = name.bytes().all(plain) && !name.starts_with(['.', '-']);
+        if is_ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             names.push(name);
         }
     }

@@ -9,6 +9,7 @@ mod charts;
 mod claims;
 pub mod evidence;
 mod experiments;
+mod inside;
 mod library;
 mod place;
 mod resolve;

@@ -135,7 +135,19 @@ impl Store {
     ///
     /// A folder that cannot be listed.
     pub fn experiments(&self) -> Result<Vec<String>, StoreError> {
-        folders(&self.results())
+        let names = folders(&self.results())?;
+        Ok(names.into_iter().filter(|name| is_experiment(&self.results(), name)).collect())
+    }
+
+    /// Returns what stands in the results folder and is neither an experiment nor hidden, sorted.
+    ///
+    /// # Errors
+    ///
+    /// A folder that cannot be listed.
+    pub fn strangers(&self) -> Result<Vec<String>, StoreError> {
+        let results = self.results();
+        let names = names(&results)?.into_iter().filter(|name| !name.starts_with('.'));
+        Ok(names.filter(|name| !is_experiment(&results, name)).collect())
     }
 
     /// Returns the editions of an experiment, sorted by name.
@@ -411,6 +423,14 @@ fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
 fn folders(folder: &Path) -> Result<Vec<String>, StoreError> {
     let names = names(folder)?;
     Ok(names.into_iter().filter(|name| !name.starts_with('.') && folder.join(name).is_dir()).collect())
+}
+
+/// Whether a name in the results folder is one that an experiment can have, and a folder of its own: nobody's link.
+fn is_experiment(results: &Path, name: &str) -> bool {
+    is_harmless(name)
+        && !name.contains('/')
+        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && fs::symlink_metadata(results.join(name)).is_ok_and(|found| found.is_dir())
 }
 
 /// Returns whether a relative path is made of harmless names only.

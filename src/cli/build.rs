@@ -25,6 +25,7 @@ pub(super) fn build(terminal: &mut Terminal, out: Option<&Path>) -> Answer {
         Some(out) => std::path::absolute(out).map_err(|error| Failure::of(Exit::Usage, &error))?,
         None => root.join(TARGET),
     };
+    apart(&root, &target)?;
     let change = match made(&root, &target) {
         Ok(change) => change,
         Err(Unbuilt::Broken(broken)) => return say_broken(terminal, &root, &broken),
@@ -33,6 +34,30 @@ pub(super) fn build(terminal: &mut Terminal, out: Option<&Path>) -> Answer {
     };
     say(terminal, &target, change)?;
     Ok(Exit::Done)
+}
+
+/// Demands that a site is no part of what it is made from, and the other way round.
+fn apart(root: &Path, target: &Path) -> Result<(), Failure> {
+    let target = real(target);
+    let inputs =
+        ["results", "experiments", "book", "templates", "imports", ".labbook"].map(|name| real(&root.join(name)));
+    let Some(input) = inputs.iter().find(|input| target.starts_with(input) || input.starts_with(&target)) else {
+        return Ok(());
+    };
+    let what = format!("`{}` and `{}` lie in each other", target.display(), input.display());
+    Err(Failure::new(Exit::Usage, what).hint("a site is made from these folders, so it stands beside them"))
+}
+
+/// Returns a path with links followed as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    let there = path.ancestors().find_map(|ancestor| Some((ancestor, std::fs::canonicalize(ancestor).ok()?)));
+    there.map_or_else(
+        || path.to_owned(),
+        |(ancestor, found)| match path.strip_prefix(ancestor) {
+            Ok(rest) if !rest.as_os_str().is_empty() => found.join(rest),
+            _ => found,
+        },
+    )
 }
 
 /// Ends a run: builds the book of a lab that has one, or says in a word why there is none. How the run ended stays as it was.

@@ -49,6 +49,12 @@ pub(super) fn check(terminal: &mut Terminal) -> Answer {
             }
         }
     }
+    for name in store.strangers().map_err(|error| failed(&error))? {
+        wrong += 1;
+        writeln!(terminal.out, "{}", printable(&format!("results/{name}: not part of the record")))?;
+    }
+    let imports =
+        crate::import::editions(&store.results()).map_err(|error| Failure::of(Exit::RunFailed, &error))?.len();
     for line in crate::import::verify(&store.results()).map_err(|error| Failure::of(Exit::RunFailed, &error))? {
         wrong += 1;
         writeln!(terminal.out, "{}", printable(&line))?;
@@ -60,10 +66,11 @@ pub(super) fn check(terminal: &mut Terminal) -> Answer {
     if exit == Exit::Done {
         writeln!(
             terminal.out,
-            "{} read well; {} with {} as sealed",
+            "{} read well; {} with {} and {} as sealed",
             counted(specs, "spec"),
             counted(editions, "edition"),
-            counted(runs, "run")
+            counted(runs, "run"),
+            counted(imports, "import")
         )?;
     }
     Ok(exit)

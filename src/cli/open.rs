@@ -95,7 +95,12 @@ pub(super) fn read_spec(terminal: &mut Terminal, path: &Path) -> Result<(Spec, S
 
 /// Reads a spec; also returns its text and its warnings.
 pub(super) fn parse_spec(path: &Path) -> Result<(Spec, String, Diagnostics), Trouble> {
-    let bytes = fs::read(path).map_err(|error| {
+    // A pipe or a device would keep us waiting for ever.
+    let plain = match fs::metadata(path) {
+        Ok(found) if !found.is_file() && !found.is_dir() => Err(std::io::Error::other("not a plain file")),
+        _ => fs::read(path),
+    };
+    let bytes = plain.map_err(|error| {
         let failure = Failure::new(Exit::Usage, format!("cannot read `{}`: {error}", path.display()));
         failure.hint("a spec is a YAML file, such as experiments/quickstart.yaml")
     })?;

@@ -19,7 +19,7 @@ use crate::diagnostic::Source;
 use crate::directive;
 
 use super::chapters::Chapter;
-use super::place;
+use super::{inside, place};
 
 /// Why there is no book.
 #[derive(Debug, thiserror::Error)]
@@ -84,18 +84,20 @@ impl Book {
         if !src.join("SUMMARY.md").is_file() {
             return Err(BookError::Chapters("there is no SUMMARY.md: it lists the chapters".to_owned()));
         }
+        let redirects = config.html_config().unwrap_or_default().redirect;
+        redirects.keys().try_for_each(|key| inside::redirect(key)).map_err(BookError::Config)?;
+        let list =
+            fs::read_to_string(src.join("SUMMARY.md")).map_err(|trouble| BookError::Chapters(trouble.to_string()))?;
+        inside::summary(&list).map_err(BookError::Chapters)?;
+        inside::files(&folder, &src, &[]).map_err(BookError::Chapters)?;
         let mdbook = MDBook::load_with_config(&folder, config).map_err(|error| BookError::Chapters(told(&error)))?;
         let prose = mdbook.book.chapters().filter_map(prose_of).collect::<Vec<Prose>>();
+        let pages: Vec<String> = prose.iter().map(|prose| prose.page.clone()).collect();
+        inside::pages(&pages).map_err(BookError::Chapters)?;
+        inside::files(&folder, &src, &pages).map_err(BookError::Chapters)?;
         if prose.first().is_some_and(|first| first.page.contains('/')) {
             let what = "the first chapter is also the site's index.html, so it must stand in book/src itself";
             return Err(BookError::Chapters(what.to_owned()));
-        }
-        let reserved = prose.iter().find(|prose| {
-            ["findings/", "runs/", "raw/"].iter().any(|ours| prose.page.starts_with(ours)) || prose.page == "print.html"
-        });
-        if let Some(reserved) = reserved {
-            let what = format!("{}: findings/, runs/, raw/ and print.md are for generated pages", reserved.source.name);
-            return Err(BookError::Chapters(what));
         }
         Ok(Self { mdbook, prose, is_generated: false })
     }
@@ -238,7 +240,7 @@ impl Preprocessor for Generated {
             // What was included was not looked at; a directive in it would be printed as it is.
             let name = chapter.source_path.as_ref().map_or_else(String::new, |path| path.display().to_string());
             let source = Arc::new(Source { name: name.clone(), text: chapter.content.clone() });
-            if directive::find(&source).is_ok_and(|found| !found.is_empty()) {
+            if !directive::find(&source).is_ok_and(|found| found.is_empty()) {
                 return Err(Error::msg(format!(
                     "{name}: a file that is included holds a directive; write it in the chapter"
                 )));

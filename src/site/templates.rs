@@ -166,8 +166,12 @@ fn own(folder: &Path) -> Result<Vec<(String, String)>, TemplateError> {
         if name.starts_with('.') {
             continue;
         }
-        let text =
-            fs::read_to_string(entry.path()).map_err(|trouble| TemplateError::File { name: name.clone(), trouble })?;
+        // No links: a template is printed, and a page is for everybody. No pipes: they would keep us waiting.
+        let text = match entry.file_type() {
+            Ok(kind) if kind.is_file() => fs::read_to_string(entry.path()),
+            _ => Err(std::io::Error::other("not a plain file")),
+        };
+        let text = text.map_err(|trouble| TemplateError::File { name: name.clone(), trouble })?;
         found.push((name, text));
     }
     found.sort();

@@ -199,7 +199,15 @@ pub fn may_be_replaced(target: &Path) -> Result<bool, TreeError> {
 pub fn tidy(target: &Path) -> Result<(), TreeError> {
     let (folder, prefix) = beside(target);
     let Ok(entries) = fs::read_dir(&folder) else { return Ok(()) };
-    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)) {
+    // Only folders with the kind of name that `aside` makes; others may belong to somebody.
+    let is_ours = |entry: &fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let random = name.strip_prefix(&prefix).unwrap_or_default();
+        random.len() == RANDOM
+            && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            && entry.file_type().is_ok_and(|kind| kind.is_dir())
+    };
+    for entry in entries.flatten().filter(is_ours) {
         fs::remove_dir_all(entry.path()).map_err(files("remove", &entry.path()))?;
     }
     Ok(())
@@ -213,8 +221,15 @@ pub fn tidy(target: &Path) -> Result<(), TreeError> {
 pub fn aside(target: &Path) -> Result<tempfile::TempDir, TreeError> {
     let (folder, prefix) = beside(target);
     fs::create_dir_all(&folder).map_err(files("make the folder", &folder))?;
-    tempfile::Builder::new().prefix(&prefix).tempdir_in(&folder).map_err(files("make a folder in", &folder))
+    tempfile::Builder::new()
+        .prefix(&prefix)
+        .rand_bytes(RANDOM)
+        .tempdir_in(&folder)
+        .map_err(files("make a folder in", &folder))
 }
+
+/// How many random characters the name of a folder beside a target has.
+const RANDOM: usize = 12;
 
 fn beside(target: &Path) -> (PathBuf, String) {
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

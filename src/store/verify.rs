@@ -23,6 +23,8 @@ pub enum Wrong {
     Missing,
     /// Nobody sealed it.
     Extra,
+    /// It was sealed for another experiment or edition.
+    Elsewhere,
 }
 
 impl Wrong {
@@ -32,6 +34,7 @@ impl Wrong {
             Self::Altered => "altered",
             Self::Missing => "missing",
             Self::Extra => "not part of the record",
+            Self::Elsewhere => "of another experiment or edition",
         }
     }
 }
@@ -117,6 +120,10 @@ impl Edition {
             look.say(place("session.json"), Wrong::Missing, runs);
         }
         let session = session.and_then(|bytes| Session::parse(&bytes).ok());
+        // A copy of an experiment under another name would count its runs twice.
+        if session.as_ref().is_some_and(|of| (&of.experiment, &of.edition) != (&self.experiment, &self.edition)) {
+            look.say(place("session.json"), Wrong::Elsewhere, runs);
+        }
         let found = everything(&folder)?;
         let mut listed = Listed {
             name,

@@ -397,3 +397,46 @@ fn a_template_of_the_lab_overrides_by_name_and_a_slip_in_it_is_told() {
     lab.write("templates/fromt.html", "x\n");
     lab.run(&["build"]).fails(2).says("did you mean `front.html`?");
 }
+
+#[test]
+fn a_site_stands_beside_what_it_is_made_from_and_a_book_inside_its_folder() {
+    let lab = Lab::empty();
+    lab.write("labbook.yaml", "hosts:\n  local: { via: local }\n");
+    book(&lab, "# Front\n\nText.\n");
+    for inside in ["results", "book/src/x", "templates", "."] {
+        lab.run(&["build", "--out", inside]).fails(2).says("lie in each other");
+    }
+    lab.write("outside.md", "# Outside\n");
+    lab.write("outside.html", "precious");
+    for (list, wrong) in [
+        ("# Summary\n\n[Front](front.md)\n[Out](../../outside.md)\n", "is not a path inside book/src"),
+        ("# Summary\n\n[Front](front.md)\n[Out](/outside.md)\n", "is not a path inside book/src"),
+        ("nothing here\n", "names no chapter"),
+    ] {
+        lab.write("book/src/SUMMARY.md", list);
+        lab.run(&["build"]).fails(2).says(wrong);
+    }
+    book(&lab, "# Front\n\n{{#include ../../outside.html}}\n");
+    lab.run(&["build"]).fails(2).says("is no file inside book/");
+    book(&lab, "# Front\n");
+    lab.write("book/src/findings/index.html", "forged");
+    lab.run(&["build"]).fails(2).says("a page of the site will stand there");
+    fs::remove_dir_all(lab.path("book/src/findings")).expect("removed");
+    lab.run(&["build"]).success();
+    assert_eq!(fs::read_to_string(lab.path("outside.html")).expect("there"), "precious");
+}
+
+#[test]
+fn a_copy_of_an_experiment_and_a_stranger_among_the_results_are_named() {
+    let lab = Tiny { levels: "[1]", ..Tiny::default() }.lab();
+    tiny::run(&lab).success();
+    lab.run(&["check"]).success();
+    let copied = Command::new("cp").arg("-r").arg(lab.path("results/tiny")).arg(lab.path("results/other")).status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    lab.run(&["check"]).fails(1).says("of another experiment or edition");
+    lab.run(&["compare", "other"]).fails(1).says("of another experiment or edition");
+    lab.run(&["build"]).fails(1).says("of another experiment or edition");
+    fs::remove_dir_all(lab.path("results/other")).expect("removed");
+    fs::create_dir(lab.path("results/<img src=x>")).expect("a folder");
+    lab.run(&["check"]).fails(1).says("<img src=x>: not part of the record");
+}

@@ -133,14 +133,20 @@ impl Told {
     /// Demands that a text was printed, on either stream.
     #[track_caller]
     pub(crate) fn says(self, text: &str) -> Self {
-        assert!(self.out.contains(text) || self.err.contains(text), "no `{text}` in:\n{}\n{}", self.out, self.err);
+        assert!(self.holds(text), "no `{text}` in:\n{}\n{}", self.out, self.err);
         self
+    }
+
+    /// Whether a text was printed, also where a line was folded in it.
+    fn holds(&self, text: &str) -> bool {
+        let unfolded = |printed: &str| printed.lines().map(str::trim_start).collect::<Vec<_>>().join(" ");
+        [&self.out, &self.err].into_iter().any(|printed| printed.contains(text) || unfolded(printed).contains(text))
     }
 
     /// Demands that a text was not printed.
     #[track_caller]
     pub(crate) fn does_not_say(self, text: &str) -> Self {
-        assert!(!self.out.contains(text) && !self.err.contains(text), "`{text}` in:\n{}\n{}", self.out, self.err);
+        assert!(!self.holds(text), "`{text}` in:\n{}\n{}", self.out, self.err);
         self
     }
 
