@@ -13,7 +13,7 @@ use mdbook_driver::MDBook;
 /// How often each thing is timed; the fastest counts, since everything else only adds.
 const TIMES: usize = 3;
 
-#[allow(clippy::print_stdout)]
+#[expect(clippy::print_stdout, reason = "a bench prints what it measured")]
 fn main() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -67,7 +67,7 @@ fn main() {
     );
 }
 
-#[allow(clippy::print_stdout)]
+#[expect(clippy::print_stdout, reason = "a bench prints what it measured")]
 fn say(what: &str, took: Duration) {
     println!("{:>9.0} ms  {what}", took.as_secs_f64() * 1000.0);
 }

@@ -283,9 +283,7 @@ fn folders_of(folder: &Path) -> Result<Vec<String>, ImportError> {
     for entry in entries {
         let entry = entry.map_err(|trouble| file(folder, trouble))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        let is_ours = name.bytes().all(plain) && !name.starts_with(['.', '-']);
-        if is_ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        if manifest::is_folder_name(&name) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             names.push(name);
         }
     }

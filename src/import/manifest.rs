@@ -453,12 +453,17 @@ fn question(
     })
 }
 
+/// Whether an experiment of this name can have a folder among the results.
+pub(super) fn is_folder_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !name.is_empty() && name.len() <= 100 && name.bytes().all(plain) && !name.starts_with(['.', '-'])
+}
+
 /// The experiment's name becomes a folder.
 fn experiment(reader: &mut Reader, fields: &Fields) -> Option<String> {
     let node = fields.require(reader, "experiment", "the name of the experiment")?;
     let name = reader.text(node, "a name")?;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if !name.bytes().all(plain) || name.starts_with(['.', '-']) || name.len() > 100 {
+    if !is_folder_name(&name) {
         let problem =
             Diagnostic::error(format!("`{}` cannot be a folder", name.escape_debug()), node.span.clone(), "here");
         reader.problem(
